@@ -1,0 +1,1 @@
+"""Settings, plan, rendering and Pulumi components of a TensorFlow Serving deployment."""

@@ -1,0 +1,55 @@
+"""BatchingConfig: how one pool's servers batch, as the file that they read at start."""
+
+import hashlib
+from dataclasses import dataclass
+
+import pulumi
+
+from components.settings import Batching
+from components.text_proto import Value, render, wrapped
+
+
+def batching_parameters(batching: Batching, pool: str) -> str:
+    """The text of `batching.config` (servables/tensorflow/session_bundle_config.proto of the server)."""
+    message: dict[str, Value] = {
+        "max_batch_size": wrapped(batching.max_batch_size),
+        "batch_timeout_micros": wrapped(batching.batch_timeout_micros),
+        "num_batch_threads": wrapped(batching.num_batch_threads),
+        "max_enqueued_batches": wrapped(batching.max_enqueued_batches),
+        "thread_pool_name": wrapped(f"{pool}_batch_threads"),
+    }
+    if batching.allowed_batch_sizes:
+        message["allowed_batch_sizes"] = batching.allowed_batch_sizes  # the one list that is not wrapped
+    return render(message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchingConfigArgs:
+    """`pool` names the thread pool in the server's metrics and traces."""
+
+    batching: Batching
+    pool: str
+
+
+class BatchingConfig(pulumi.ComponentResource):
+    """Batching parameters of a pool, shared by its instances.
+
+    Outputs: `text`, the file; `sha256` of it, which says whether two pools batch alike; `max_batch_size`, in
+    examples: what another team's client may send in one request.
+    """
+
+    text: pulumi.Output[str]
+    sha256: pulumi.Output[str]
+    max_batch_size: pulumi.Output[int]
+
+    def __init__(
+        self, name: str, args: BatchingConfigArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("tf-serving:batching:BatchingConfig", name, None, opts)
+        text = batching_parameters(args.batching, args.pool)
+        self.text = pulumi.Output.from_input(text)
+        self.sha256 = pulumi.Output.from_input(hashlib.sha256(text.encode()).hexdigest())
+        self.max_batch_size = pulumi.Output.from_input(args.batching.max_batch_size)
+        self.register_outputs(
+            {"text": self.text, "sha256": self.sha256, "max_batch_size": self.max_batch_size}
+        )

@@ -1,0 +1,124 @@
+"""What is wrong with a stack file, said to people: path, value, what is accepted; all at once."""
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from components.types import PATTERN_WORDS
+
+_SECRET_KEY = re.compile(r"pass(word|phrase)?|secret|token|api_?key|credential|private_?key", re.IGNORECASE)
+_NO_VALUE = object()
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong: where (`pools[0].slots`), the value found there, and what is accepted."""
+
+    path: str
+    message: str
+    value: object = _NO_VALUE
+    kind: str = ""
+
+    def __str__(self) -> str:
+        """`path: value: message`, the value left out where there is none or it may be a secret."""
+        if self.value is _NO_VALUE:
+            return f"{self.path}: {self.message}"
+        return f"{self.path}: {_shown(self.path, self.value)}: {self.message}"
+
+
+class SettingsError(Exception):
+    """A stack file that cannot be used; `problems` holds every reason, in the order of the file."""
+
+    def __init__(self, source: str, problems: Sequence[Problem]) -> None:
+        self.source = source
+        self.problems = tuple(problems)
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        lines = "\n".join(f"  - {problem}" for problem in problems)
+        super().__init__(f"{source}: {count}; nothing was changed\n{lines}")
+
+
+class RuleViolations(ValueError):  # noqa: N818 - read as a noun where it is raised
+    """Problems that one model's rules found, with paths relative to that model."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(str(problem) for problem in problems))
+
+
+def raise_if_any(problems: Iterable[Problem]) -> None:
+    """Raise `RuleViolations` when there is at least one problem."""
+    found = list(problems)
+    if found:
+        raise RuleViolations(found)
+
+
+def problems_of(error: ValidationError, accepted_keys: dict[str, list[str]]) -> list[Problem]:
+    """Pydantic's findings in our words; `accepted_keys` maps the path of an object to the keys it knows."""
+    problems: list[Problem] = []
+    for detail in error.errors(include_url=False):
+        path = _path(detail["loc"])
+        cause = detail.get("ctx", {}).get("error")
+        if isinstance(cause, RuleViolations):
+            problems += [Problem(_join(path, p.path), p.message, p.value) for p in cause.problems]
+        else:
+            problems.append(_problem(path, detail, accepted_keys))
+    return [problem for problem in problems if not _is_shadow(problem, problems)]
+
+
+def _is_shadow(problem: Problem, problems: Sequence[Problem]) -> bool:
+    # A list whose item is wrong is reported as too short as well; only the item is news.
+    return problem.kind == "too_short" and any(
+        other.path.startswith(f"{problem.path}[") for other in problems
+    )
+
+
+def _problem(path: str, detail: ErrorDetails, accepted_keys: dict[str, list[str]]) -> Problem:
+    kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
+    match kind:
+        case "missing":
+            return Problem(path, "is required")
+        case "extra_forbidden":
+            parent, _, key = path.rpartition(".")
+            return Problem(
+                path, unknown_key(key, accepted_keys.get(re.sub(r"\[\d+\]", "[]", parent), [])), value
+            )
+        case "string_pattern_mismatch":
+            return Problem(
+                path, f"accepted: {PATTERN_WORDS.get(context['pattern'], context['pattern'])}", value
+            )
+        case "value_error":
+            return Problem(path, str(context["error"]), value)
+        case _:
+            message = detail["msg"]
+            return Problem(path, message[0].lower() + message[1:], value, kind)
+
+
+def unknown_key(key: str, accepted: Sequence[str]) -> str:
+    """The message for a key that settings do not know, with the nearest one that they do."""
+    near = difflib.get_close_matches(key, accepted, n=1)
+    guess = f"; did you mean {near[0]}?" if near else ""
+    return f"unknown key{guess} (accepted: {', '.join(accepted)})" if accepted else f"unknown key{guess}"
+
+
+def _path(location: Sequence[int | str]) -> str:
+    path = ""
+    for part in location:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return path.lstrip(".")
+
+
+def _join(parent: str, child: str) -> str:
+    if not parent or not child or child.startswith("["):
+        return parent + child
+    return f"{parent}.{child}"
+
+
+def _shown(path: str, value: object) -> str:
+    if _SECRET_KEY.search(path):
+        return "(hidden)"
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

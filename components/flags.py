@@ -1,0 +1,54 @@
+"""Command line of one server, checked against the flags that its version has."""
+
+from components import versions
+from components.plan import GRPC_PORT, REST_PORT, InstancePlan
+
+BINARY = "/usr/bin/tensorflow_model_server"
+CONFIG_FOLDER = "/etc/tf-serving"
+MODELS_CONFIG = f"{CONFIG_FOLDER}/models.config"
+BATCHING_CONFIG = f"{CONFIG_FOLDER}/batching.config"
+MONITORING_CONFIG = f"{CONFIG_FOLDER}/monitoring.config"
+
+
+def server_arguments(instance: InstancePlan) -> tuple[str, ...]:
+    """Arguments in a fixed order, `--name=value` each: the only form that the server reads.
+
+    Raises ValueError for a flag that this version lacks: the server would print it and carry on without.
+    """
+    flags: dict[str, str | int | float | bool | None] = {
+        "port": GRPC_PORT,
+        "rest_api_port": REST_PORT,
+        "rest_api_timeout_in_ms": instance.request_timeout_s * 1000,
+        "model_config_file": MODELS_CONFIG,
+        "monitoring_config_file": MONITORING_CONFIG,
+        "enable_batching": True if instance.batching else None,
+        "batching_parameters_file": BATCHING_CONFIG if instance.batching else None,
+        # A label may then name a version that is still loading; else a cold start with labels never ends.
+        "allow_version_labels_for_unavailable_models": True if _has_labels(instance) else None,
+        "per_process_gpu_memory_fraction": instance.gpu_memory.fraction,
+        "grpc_max_threads": instance.threads.grpc_max,
+        "rest_api_num_threads": instance.threads.rest,
+        "tensorflow_intra_op_parallelism": instance.threads.intra_op,
+        "tensorflow_inter_op_parallelism": instance.threads.inter_op,
+        # On by default, and unauthenticated on the port that serves requests.
+        "enable_profiler": False,
+    }
+    known = versions.facts().flags_of(instance.version)
+    missing = sorted(name for name, value in flags.items() if value is not None and name not in known)
+    if missing:
+        raise ValueError(f"TensorFlow Serving {instance.version} has no flag {', '.join(missing)}")
+    return tuple(f"--{name}={_text(value)}" for name, value in flags.items() if value is not None)
+
+
+def server_environment(instance: InstancePlan) -> tuple[str, ...]:
+    """Environment of the server, `NAME=value` each."""
+    # Accepted spellings are exactly `true` and `false`: TensorFlow logs an error for others and ignores them.
+    return (f"TF_FORCE_GPU_ALLOW_GROWTH={_text(instance.gpu_memory.allow_growth)}",)
+
+
+def _has_labels(instance: InstancePlan) -> bool:
+    return any(model.spec.labels for model in instance.models)
+
+
+def _text(value: str | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,80 @@
+"""Loads a stack's configuration into Settings, from Pulumi or straight from `Pulumi.<stack>.yaml`."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from components.errors import Problem, SettingsError, problems_of
+from components.rules import broken_rules
+from components.settings import Settings
+
+NAMESPACE = "tf-serving"
+
+
+def load_settings(config: Mapping[str, object], source: str) -> Settings:
+    """Settings from configuration values keyed without the `tf-serving:` prefix.
+
+    Raises SettingsError with every problem found; `source` names the stack file in its message.
+    """
+    try:
+        # JSON, so that strict models still take lists for tuples and text for addresses.
+        settings = Settings.model_validate_json(json.dumps(config, default=str))
+    except ValidationError as error:
+        raise SettingsError(source, problems_of(error, accepted_keys(Settings))) from None
+    problems = list(broken_rules(settings))
+    if problems:
+        raise SettingsError(source, problems)
+    return settings
+
+
+def load_stack_file(path: Path) -> Settings:
+    """Settings of a stack file, read without Pulumi.
+
+    Raises SettingsError, also for a file that is missing or is not YAML.
+    """
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SettingsError(path.name, [Problem(str(path), "no such stack file")]) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SettingsError(path.name, [Problem(path.name, f"is not YAML: {error}")]) from None
+    config = document.get("config") if isinstance(document, dict) else None
+    if not isinstance(config, dict):
+        raise SettingsError(path.name, [Problem("config", "is required")])
+    return load_settings(own_values(config), path.name)
+
+
+def own_values(config: Mapping[str, object]) -> dict[str, object]:
+    """The values of our namespace, keyed without it; those of providers and of Pulumi are left out."""
+    return {
+        key.removeprefix(f"{NAMESPACE}:"): value
+        for key, value in config.items()
+        if key.startswith(f"{NAMESPACE}:")
+    }
+
+
+def accepted_keys(model: type[BaseModel], path: str = "") -> dict[str, list[str]]:
+    """Keys of `model` and of every model below it, by path (`pools[].batching`)."""
+    keys = {path: list(model.model_fields)}
+    for name, field in model.model_fields.items():
+        for child, suffix in _models_in(field.annotation):
+            keys |= accepted_keys(child, f"{path}.{name}{suffix}".lstrip("."))
+    return keys
+
+
+def _models_in(annotation: object, suffix: str = "") -> list[tuple[type[BaseModel], str]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [(annotation, suffix)]
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _models_in(get_args(annotation)[0], suffix)
+    if origin in (Union, UnionType):
+        return [found for part in get_args(annotation) for found in _models_in(part, suffix)]
+    if origin is tuple:
+        return _models_in(get_args(annotation)[0], "[]")
+    return []

@@ -1,0 +1,117 @@
+"""Named, constrained types of which settings are made: one rule each, tested once."""
+
+import re
+from collections.abc import Iterable
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, StringConstraints
+
+_CPU_RANGE = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")
+
+
+def parse_cpus(text: str) -> frozenset[int]:
+    """CPU numbers of a set written as Linux writes it: `0-15,64-79`.
+
+    Raises ValueError for anything else, an empty set and a range that runs backwards.
+    """
+    cpus: set[int] = set()
+    for part in text.split(","):
+        match = _CPU_RANGE.fullmatch(part.strip())
+        if match is None:
+            raise ValueError("a CPU set is a list of numbers and ranges, such as 0-15,64-79")
+        first = int(match[1])
+        last = int(match[2] or first)
+        if last < first:
+            raise ValueError(f"the range {part.strip()} runs backwards")
+        cpus.update(range(first, last + 1))
+    return frozenset(cpus)
+
+
+def format_cpus(cpus: Iterable[int]) -> str:
+    """The shortest way to write a set of CPU numbers, ascending: the form the kernel prints."""
+    runs: list[list[int]] = []
+    for cpu in sorted(cpus):
+        if runs and cpu == runs[-1][-1] + 1:
+            runs[-1][1:] = [cpu]
+        else:
+            runs.append([cpu])
+    return ",".join("-".join(str(end) for end in run) for run in runs)
+
+
+def _normal_cpus(text: str) -> str:
+    return format_cpus(parse_cpus(text))
+
+
+def _model_path(text: str) -> str:
+    if "://" in text:
+        raise ValueError("models are read from a folder of the node; sync them there (no s3:// or gs://)")
+    if not text.startswith(("/", "./")):
+        raise ValueError(
+            "give an absolute path of the node, or ./… in this project for a node on this machine"
+        )
+    if ":" in text or "\n" in text:
+        raise ValueError("a path that is mounted cannot hold ':' or a line break")
+    parts = text.rstrip("/").split("/")
+    if ".." in parts:
+        raise ValueError("'..' is not accepted; write the path out")
+    if parts[-1].isdigit():
+        raise ValueError(f"give the folder that holds the version folders, not version {parts[-1]} itself")
+    return text.rstrip("/")
+
+
+# What each pattern accepts, in words: an error shows these, not the expression.
+PATTERN_WORDS: dict[str, str] = {}
+
+
+def _text(pattern: str, words: str) -> StringConstraints:
+    PATTERN_WORDS[pattern] = words
+    return StringConstraints(pattern=pattern)
+
+
+Slug = Annotated[
+    str,
+    _text(
+        r"^[a-z]([a-z0-9-]{0,30}[a-z0-9])?$",
+        "lower-case letters, digits and '-', starting with a letter, at most 32",
+    ),
+]
+ModelName = Annotated[
+    str, _text(r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$", "letters, digits, '_', '.' and '-', at most 63")
+]
+# The server's own documentation limits labels to word characters (docs/serving_config.md there).
+Label = Annotated[str, _text(r"^[A-Za-z0-9_]{1,63}$", "letters, digits and '_', at most 63")]
+GpuId = Annotated[
+    str,
+    _text(
+        r"^(GPU|MIG)-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$",
+        "the UUID that `nvidia-smi -L` prints, such as GPU-6f9619ff-8b86-d011-b42d-00c04fc964ff",
+    ),
+]
+CpuSet = Annotated[str, AfterValidator(_normal_cpus)]
+ModelPath = Annotated[str, AfterValidator(_model_path)]
+ImageReference = Annotated[
+    str,
+    _text(
+        r"^[a-z0-9]([a-z0-9._:/-]*[a-z0-9])?:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}(@sha256:[0-9a-f]{64})?$",
+        "repository:tag, or repository:tag@sha256:<64 hex digits>",
+    ),
+]
+HostName = Annotated[
+    str,
+    _text(
+        r"^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*$",
+        "a DNS name or an IPv4 address",
+    ),
+]
+Driver = Annotated[
+    str, _text(r"^\d{3}\.\d{1,3}(\.\d{1,3})?$", "a driver version in quotes, such as '535.129.03'")
+]
+Endpoint = Annotated[
+    str,
+    _text(
+        r"^(default|unix:///\S+|ssh://([A-Za-z0-9._-]+@)?[A-Za-z0-9.-]+(:\d{1,5})?)$",
+        "ssh://user@host[:port], unix:///path, or default (the engine that `docker` reaches)",
+    ),
+]
+Port = Annotated[int, Field(ge=1, le=65535)]
+ModelVersion = Annotated[int, Field(ge=0, le=2**63 - 1)]

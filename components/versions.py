@@ -1,0 +1,81 @@
+"""What each TensorFlow Serving release can do: the facts of `data/tf_serving.yaml`, typed."""
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict
+
+_DATA = Path(__file__).parent / "data" / "tf_serving.yaml"
+
+
+class _Fact(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Release(_Fact):
+    """Releases that share one GPU software stack; `tensorrt` is None where the server is built without it."""
+
+    versions: tuple[str, ...]
+    cuda: str
+    cudnn: str
+    minimum_driver: str
+    tensorrt: str | None
+    xla_gpu: bool
+
+
+class Flag(_Fact):
+    """A command-line flag; `default` is None where the server computes it from its CPUs."""
+
+    type: Literal["int", "float", "bool", "string"]
+    default: int | float | bool | str | None = None
+    since: str | None = None
+
+
+class Facts(_Fact):
+    """The whole data file."""
+
+    releases: tuple[Release, ...]
+    never_released: dict[str, str]
+    flags: dict[str, Flag]
+
+    def release(self, version: str) -> Release | None:
+        """The release that carries `version`, or None when no such version is known."""
+        return next((release for release in self.releases if version in release.versions), None)
+
+    def versions(self) -> list[str]:
+        """Every known version, oldest first."""
+        return [version for release in self.releases for version in release.versions]
+
+    def flags_of(self, version: str) -> dict[str, Flag]:
+        """The flags that the server of `version` has."""
+        number = version_number(version)
+        return {
+            name: flag
+            for name, flag in self.flags.items()
+            if flag.since is None or version_number(flag.since) <= number
+        }
+
+
+@cache
+def facts() -> Facts:
+    """The data file, read once."""
+    return Facts.model_validate(yaml.safe_load(_DATA.read_text(encoding="utf-8")))
+
+
+def version_number(version: str) -> tuple[int, ...]:
+    """A dotted version as numbers that compare: `535.54.03` is above `535.9.1`."""
+    return tuple(int(part) for part in version.split("."))
+
+
+def server_version(image: str) -> str | None:
+    """The TensorFlow Serving version that an image's tag names (`2.14.1-gpu`), or None when it names none."""
+    match = re.search(r":(\d+\.\d+\.\d+)(?:[-.][A-Za-z0-9_.-]+)?(?:@|$)", image)
+    return match[1] if match else None
+
+
+def is_gpu_image(image: str) -> bool:
+    """Whether the tag says that the image has GPU code: only `-gpu` tags do, `latest` has none."""
+    return image.partition("@")[0].endswith("-gpu")
