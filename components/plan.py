@@ -155,6 +155,15 @@ class Plan:
         """Every instance, node by node."""
         return tuple(instance for node in self.nodes for instance in node.instances)
 
+    def in_rollout_order(self) -> Iterator[InstancePlan]:
+        """Every instance, each one after the one that it follows."""
+        successors = {instance.follows: instance for instance in self.instances if instance.follows}
+        for first in (instance for instance in self.instances if instance.follows is None):
+            instance: InstancePlan | None = first
+            while instance is not None:
+                yield instance
+                instance = successors.get(instance.name)
+
 
 def make_plan(settings: Settings, *, stack: str, project_folder: str) -> Plan:
     """The plan for settings that passed every rule.

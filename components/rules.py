@@ -78,20 +78,21 @@ def models_belong_to_one_pool(settings: Settings) -> Iterator[Problem]:
 
 
 def memory_fits_the_node(settings: Settings) -> Iterator[Problem]:
-    """The limits of a node's instances together stay below its RAM: otherwise the kernel picks a victim."""
+    """The limits of a node's containers together stay below its RAM: otherwise the kernel picks a victim."""
     for n, node in enumerate(settings.nodes):
         demands = [
             (pool, sum(len(group.gpus) for group in pool.slots if group.node == node.name))
             for pool in settings.pools
         ]
-        total = sum(count * pool.memory.container_mib for pool, count in demands)
+        front_end = settings.front_end.memory_mib
+        total = front_end + sum(count * pool.memory.container_mib for pool, count in demands)
         if total >= node.memory_mib:
             parts = " + ".join(
                 f"{count} x {pool.memory.container_mib} ({pool.name})" for pool, count in demands if count
             )
             yield Problem(
                 f"nodes[{n}].memory_mib",
-                f"its instances may use {parts} = {total} MiB, which leaves nothing for the node itself",
+                f"its containers may use {parts} + {front_end} (Envoy) = {total} MiB: more than it can give",
                 node.memory_mib,
             )
 

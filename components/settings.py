@@ -326,6 +326,10 @@ class FrontEnd(Model):
     """Largest request body in MiB; also what is buffered so that a request can be tried again."""
     max_concurrent: Annotated[int, Field(ge=1, le=1_000_000)] = 4096
     """Requests in flight per pool before Envoy answers 503."""
+    workers: Annotated[int, Field(ge=1, le=256)] = 4
+    """Envoy's worker threads; one handles some thousand small requests a second."""
+    memory_mib: Annotated[int, Field(ge=256)] = 1024
+    """Memory limit of Envoy's container in MiB; it sheds load before it gets there."""
 
     @model_validator(mode="after")
     def ports_differ(self) -> "FrontEnd":

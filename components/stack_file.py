@@ -49,6 +49,23 @@ def load_stack_file(path: Path) -> Settings:
     return load_settings(own_values(config), path.name)
 
 
+def settings_from_pulumi(config: Mapping[str, object], stack: str) -> Settings:
+    """Settings from the configuration that Pulumi hands a program (`pulumi.runtime.get_config_env`).
+
+    Raises SettingsError.
+    """
+    # Every value comes as text: objects as JSON, a bare word as it is.
+    values = {key: _parsed(text) for key, text in own_values(config).items()}
+    return load_settings(values, f"Pulumi.{stack}.yaml")
+
+
+def _parsed(text: object) -> object:
+    try:
+        return json.loads(str(text))
+    except json.JSONDecodeError:
+        return text
+
+
 def own_values(config: Mapping[str, object]) -> dict[str, object]:
     """The values of our namespace, keyed without it; those of providers and of Pulumi are left out."""
     return {

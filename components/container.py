@@ -1,0 +1,133 @@
+"""The one place that makes a container: what every container of ours has in common."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_docker as docker
+
+# The provider shows a change of these as an update and then leaves the running container as it was.
+_NOT_APPLIED_IN_PLACE = ["healthcheck", "init", "tmpfs"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Health:
+    """When a container counts as healthy, and how long `up` waits for that, in seconds."""
+
+    probe: Sequence[str]
+    interval_s: int
+    patience_s: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attachment:
+    """A network and the container's fixed address there.
+
+    The name comes from the network itself: when that must be replaced, what is attached to it goes first.
+    """
+
+    network: pulumi.Input[str]
+    address: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainerArgs:
+    """What differs from one container of ours to the next.
+
+    `files` maps a path in the container to its text, `mounts` a folder of the node to where it is seen,
+    read-only; `ports` are published. Memory is in MiB.
+    """
+
+    name: str
+    image: str
+    entrypoint: str
+    arguments: Sequence[str]
+    environment: Sequence[str] = ()
+    files: Mapping[str, pulumi.Input[str]]
+    attachments: Sequence[Attachment]
+    health: Health
+    memory_mib: int
+    shm_mib: int = 64
+    stop_timeout_s: int
+    labels: Sequence[tuple[str, str]]
+    mounts: Mapping[str, str]
+    user: str
+    cpus: str | None = None
+    gpu: str | None = None
+    ports: Sequence[docker.ContainerPortArgs] = ()
+
+
+def make_container(
+    resource_name: str,
+    args: ContainerArgs,
+    *,
+    parent: pulumi.Resource,
+    depends_on: Sequence[pulumi.Resource] = (),
+) -> docker.Container:
+    """A container with least privilege; its inputs include all that the engine fills in and reads back."""
+    return docker.Container(
+        resource_name,
+        name=args.name,
+        image=args.image,
+        entrypoints=[args.entrypoint],
+        command=list(args.arguments),
+        envs=sorted(args.environment),
+        user=args.user,
+        uploads=[
+            docker.ContainerUploadArgs(file=file, content=text) for file, text in sorted(args.files.items())
+        ],
+        mounts=[
+            docker.ContainerMountArgs(type="bind", source=source, target=target, read_only=True)
+            for source, target in sorted(args.mounts.items(), key=lambda mount: mount[1])
+        ],
+        # Named, since newer engines report another mode than the provider's default.
+        network_mode=args.attachments[0].network,
+        networks_advanced=[
+            docker.ContainerNetworksAdvancedArgs(name=attachment.network, ipv4_address=attachment.address)
+            for attachment in args.attachments
+        ],
+        ports=list(args.ports),
+        device_requests=[_device_request(args.gpu)] if args.gpu else None,
+        cpu_set=args.cpus,
+        memory=args.memory_mib,
+        memory_swap=args.memory_mib,  # unset, the engine stores twice the memory: a difference for ever
+        shm_size=args.shm_mib,
+        capabilities=docker.ContainerCapabilitiesArgs(drops=["ALL"]),
+        security_opts=["no-new-privileges:true"],
+        # As process 1 a server does not get SIGTERM's default action: every stop would take its full time.
+        init=True,
+        stop_signal="SIGTERM",
+        stop_timeout=args.stop_timeout_s,
+        destroy_grace_seconds=args.stop_timeout_s,
+        restart="unless-stopped",
+        must_run=True,
+        log_driver="json-file",
+        log_opts={"max-file": "3", "max-size": "50m"},
+        healthcheck=docker.ContainerHealthcheckArgs(
+            tests=list(args.health.probe),
+            interval=duration(args.health.interval_s),
+            timeout=duration(10),
+            start_period=duration(args.health.patience_s),
+            retries=3,
+        ),
+        wait=True,
+        wait_timeout=args.health.patience_s,
+        labels=[docker.ContainerLabelArgs(label=label, value=value) for label, value in args.labels],
+        opts=pulumi.ResourceOptions(
+            parent=parent, depends_on=list(depends_on), replace_on_changes=_NOT_APPLIED_IN_PLACE
+        ),
+    )
+
+
+def _device_request(gpu: str) -> docker.ContainerDeviceRequestArgs:
+    # By UUID: a count always takes the first GPUs, and indices move when a card is lost.
+    return docker.ContainerDeviceRequestArgs(driver="nvidia", device_ids=[gpu], capabilities=["gpu"])
+
+
+def duration(seconds: int) -> str:
+    """Seconds as the engine writes them back: `1m30s`, `10m0s`, `5s`."""
+    minutes, rest = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h{minutes}m{rest}s"
+    return f"{minutes}m{rest}s" if minutes else f"{rest}s"

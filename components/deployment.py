@@ -1,0 +1,82 @@
+"""ServingDeployment: a whole stack, composed from the other components."""
+
+from dataclasses import dataclass
+
+import pulumi
+
+from components.batching import BatchingConfig, BatchingConfigArgs
+from components.envoy import EnvoyFrontEnd, EnvoyFrontEndArgs
+from components.gpu_node import GpuNode, GpuNodeArgs
+from components.outputs import StackOutputs, stack_outputs
+from components.plan import Plan, make_plan
+from components.settings import Settings
+from components.tf_serving import TfServingInstance, TfServingInstanceArgs
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServingDeploymentArgs:
+    """`stack` goes into the names of containers; `project_folder` is what `./…` paths are relative to."""
+
+    settings: Settings
+    stack: str
+    project_folder: str
+
+
+class ServingDeployment(pulumi.ComponentResource):
+    """Nodes, instances and front ends of a stack.
+
+    `outputs` is the typed contract (`outputs.py`), the same values that are registered.
+    """
+
+    outputs: StackOutputs
+
+    def __init__(
+        self, name: str, args: ServingDeploymentArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("tf-serving:deployment:ServingDeployment", name, None, opts)
+        plan = make_plan(args.settings, stack=args.stack, project_folder=args.project_folder)
+        self._batching = {
+            pool.name: BatchingConfig(
+                f"{pool.name}-batching",
+                BatchingConfigArgs(batching=pool.batching, pool=pool.name),
+                pulumi.ResourceOptions(parent=self),
+            )
+            for pool in args.settings.pools
+            if pool.batching
+        }
+        self._nodes = {
+            node.name: GpuNode(node.name, GpuNodeArgs(plan=node), pulumi.ResourceOptions(parent=self))
+            for node in plan.nodes
+        }
+        self._place_instances(plan)
+        for node in plan.nodes:
+            gpu_node = self._nodes[node.name]
+            EnvoyFrontEnd(
+                node.front_end.name,
+                EnvoyFrontEndArgs(
+                    plan=node.front_end,
+                    serving_network=gpu_node.serving_network,
+                    front_network=gpu_node.front_network,
+                    address=node.spec.address,
+                ),
+                self._on(node.name),
+            )
+        self.outputs = stack_outputs(args.settings, plan)
+        self.register_outputs(self.outputs.model_dump())
+
+    def _place_instances(self, plan: Plan) -> None:
+        placed: dict[str | None, TfServingInstance] = {}
+        for instance in plan.in_rollout_order():
+            placed[instance.name] = TfServingInstance(
+                instance.name,
+                TfServingInstanceArgs(
+                    plan=instance,
+                    network=self._nodes[instance.node].serving_network,
+                    batching=self._batching.get(instance.pool),
+                    follows=placed.get(instance.follows),
+                ),
+                self._on(instance.node),
+            )
+
+    def _on(self, node: str) -> pulumi.ResourceOptions:
+        return pulumi.ResourceOptions(parent=self, providers={"docker": self._nodes[node].provider})

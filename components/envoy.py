@@ -1,0 +1,88 @@
+"""EnvoyFrontEnd: one node's Envoy, the only thing there that publishes ports."""
+
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_docker as docker
+
+from components.bootstrap import ADMIN_PORT, bootstrap_yaml
+from components.container import Attachment, ContainerArgs, Health, make_container
+from components.plan import FrontEndPlan
+from components.probes import http_probe
+
+_BINARY = "/usr/local/bin/envoy"
+_BOOTSTRAP = "/etc/envoy/envoy.yaml"
+_USER = "101:101"  # `envoy` in the official image
+_START_PATIENCE_S = 60
+_LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvoyFrontEndArgs:
+    """`plan` is plain; the networks are the node's, `address` is what clients use to reach the node."""
+
+    plan: FrontEndPlan
+    serving_network: pulumi.Input[str]
+    front_network: pulumi.Input[str]
+    address: str
+
+
+class EnvoyFrontEnd(pulumi.ComponentResource):
+    """Envoy in front of a node's instances.
+
+    Needs the node's Docker provider in `opts.providers`. Outputs: `rest_url`, `grpc_target` and
+    `metrics_target` (on the node's loopback), known before the container exists.
+    """
+
+    rest_url: pulumi.Output[str]
+    grpc_target: pulumi.Output[str]
+    metrics_target: pulumi.Output[str]
+
+    def __init__(
+        self, name: str, args: EnvoyFrontEndArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__("tf-serving:envoy:EnvoyFrontEnd", name, None, opts)
+        spec = args.plan.spec
+        make_container(f"{name}-proxy", _container(args), parent=self)
+        self.rest_url = pulumi.Output.from_input(f"http://{args.address}:{spec.rest_port}")
+        self.grpc_target = pulumi.Output.from_input(f"{args.address}:{spec.grpc_port}")
+        self.metrics_target = pulumi.Output.from_input(f"{_LOOPBACK}:{spec.metrics_port}")
+        self.register_outputs(
+            {
+                "rest_url": self.rest_url,
+                "grpc_target": self.grpc_target,
+                "metrics_target": self.metrics_target,
+            }
+        )
+
+
+def _container(args: EnvoyFrontEndArgs) -> ContainerArgs:
+    plan = args.plan
+    return ContainerArgs(
+        name=plan.container,
+        image=plan.image,
+        entrypoint=_BINARY,
+        arguments=("-c", _BOOTSTRAP, "--concurrency", str(plan.spec.workers), "--log-level", "warning"),
+        user=_USER,
+        files={_BOOTSTRAP: bootstrap_yaml(plan)},
+        mounts={},
+        attachments=[
+            Attachment(network=args.serving_network, address=str(plan.serving_address)),
+            Attachment(network=args.front_network, address=str(plan.front_address)),
+        ],
+        memory_mib=plan.spec.memory_mib,
+        # Only that Envoy took its configuration. Whether instances are healthy is for its /healthz to say: a
+        # model that does not load must not keep the front end of the others down.
+        health=Health(probe=http_probe(ADMIN_PORT, ["/ready"]), interval_s=2, patience_s=_START_PATIENCE_S),
+        stop_timeout_s=plan.stop_timeout_s,
+        labels=plan.labels,
+        ports=[
+            _published(plan.spec.rest_port, str(plan.spec.bind)),
+            _published(plan.spec.grpc_port, str(plan.spec.bind)),
+            _published(plan.spec.metrics_port, _LOOPBACK),
+        ],
+    )
+
+
+def _published(port: int, address: str) -> docker.ContainerPortArgs:
+    return docker.ContainerPortArgs(internal=port, external=port, ip=address, protocol="tcp")

@@ -1,0 +1,57 @@
+"""GpuNode: a Docker Engine with GPUs, and the private networks that its containers use."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_docker as docker
+
+from components.plan import NetworkPlan, NodePlan
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuNodeArgs:
+    """`plan` says how the engine is reached and which networks it gets."""
+
+    plan: NodePlan
+
+
+class GpuNode(pulumi.ComponentResource):
+    """A machine with GPUs.
+
+    `provider` is the engine's own: hand it to whatever is placed on this node (`opts.providers`). Outputs:
+    `serving_network`, internal, for instances and Envoy; `front_network`, from which Envoy publishes.
+    """
+
+    serving_network: pulumi.Output[str]
+    front_network: pulumi.Output[str]
+    provider: docker.Provider
+
+    def __init__(self, name: str, args: GpuNodeArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("tf-serving:gpu_node:GpuNode", name, None, opts)
+        spec = args.plan.spec.docker
+        self.provider = docker.Provider(
+            f"{name}-docker",
+            host=None if spec.endpoint == "default" else spec.endpoint,
+            ssh_opts=list(spec.ssh_options) or None,
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        serving = self._network(f"{name}-serving", args.plan.serving_network, args.plan.labels, internal=True)
+        front = self._network(f"{name}-front", args.plan.front_network, args.plan.labels, internal=False)
+        self.serving_network = serving.name
+        self.front_network = front.name
+        self.register_outputs({"serving_network": self.serving_network, "front_network": self.front_network})
+
+    def _network(
+        self, name: str, plan: NetworkPlan, labels: Sequence[tuple[str, str]], *, internal: bool
+    ) -> docker.Network:
+        return docker.Network(
+            name,
+            name=plan.name,
+            driver="bridge",
+            internal=internal,
+            ipam_configs=[docker.NetworkIpamConfigArgs(subnet=str(plan.subnet), gateway=str(plan.gateway))],
+            labels=[docker.NetworkLabelArgs(label=label, value=value) for label, value in labels],
+            # A second network of the same name or with an overlapping subnet cannot exist beside the first.
+            opts=pulumi.ResourceOptions(parent=self, provider=self.provider, delete_before_replace=True),
+        )
