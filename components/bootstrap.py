@@ -1,0 +1,117 @@
+"""A node's Envoy configuration, from the Plan alone: static, ordered, the same for the same settings."""
+
+import yaml
+
+from components.envoy_clusters import ADMIN_ADDRESS, ADMIN_PORT, clusters
+from components.envoy_config import MIB, Config, extension, socket_address
+from components.envoy_listeners import listeners
+from components.plan import FrontEndPlan
+
+_CONNECTIONS = 20_000
+_HEAP_MIB = 1024
+# Requests of the largest size that are held at once before Envoy sheds load.
+_LARGE_REQUESTS = 64
+# Envoy refuses a regular expression above 100; a model name of 63 characters comes to 131.
+_REGEX_SIZE = 1000
+
+
+def envoy_bootstrap(front_end: FrontEndPlan) -> Config:
+    """The bootstrap of a node's Envoy as plain, ordered data."""
+    return {
+        "node": {"id": front_end.name, "cluster": "tf-serving"},
+        "admin": _admin(),
+        "layered_runtime": {
+            "layers": [
+                {
+                    "name": "static",
+                    "static_layer": {"re2.max_program_size.error_level": _REGEX_SIZE},
+                }
+            ]
+        },
+        "overload_manager": _overload_manager(front_end),
+        "static_resources": {"listeners": listeners(front_end), "clusters": clusters(front_end)},
+    }
+
+
+def bootstrap_yaml(front_end: FrontEndPlan) -> str:
+    """The text of the bootstrap: block YAML whose every string value is quoted."""
+    return yaml.dump(
+        envoy_bootstrap(front_end),
+        Dumper=_Dumper,
+        sort_keys=False,
+        default_flow_style=False,
+        width=1_000_000,  # a folded regular expression could not be read or searched for
+    )
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes every string value: to Envoy, which reads YAML 1.1, a bare n or on is a boolean."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - PyYAML names it
+        """Parts that are used twice are written twice."""
+        return True
+
+
+def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"')
+
+
+def _mapping(dumper: _Dumper, mapping: Config) -> yaml.MappingNode:
+    node = dumper.represent_dict(mapping)
+    for key, _ in node.value:
+        key.style = None  # field names stay bare where they can
+    return node
+
+
+_Dumper.add_representer(str, _text)
+_Dumper.add_representer(dict, _mapping)
+
+
+def _admin() -> Config:
+    # Loopback of the container, and of that only what reads: no /quitquitquit, no /config_dump, no changes.
+    return {
+        "address": socket_address(ADMIN_ADDRESS, ADMIN_PORT),
+        "allow_paths": [
+            {"exact": "/ready"},
+            {"exact": "/server_info"},
+            {"prefix": "/clusters"},
+            {"exact": "/stats"},
+            {"prefix": "/stats?"},
+            {"prefix": "/stats/prometheus"},
+        ],
+    }
+
+
+def _overload_manager(front_end: FrontEndPlan) -> Config:
+    spec = front_end.spec
+    heap = max(_HEAP_MIB, _LARGE_REQUESTS * spec.max_request_mib) * MIB
+    connections = max(_CONNECTIONS, 2 * spec.max_concurrent)
+    heap_monitor = "envoy.resource_monitors.fixed_heap"
+
+    def action(name: str, trigger: Config) -> Config:
+        return {"name": f"envoy.overload_actions.{name}", "triggers": [{"name": heap_monitor, **trigger}]}
+
+    return {
+        "refresh_interval": "0.25s",
+        "buffer_factory_config": {"minimum_account_to_track_power_of_two": 20},
+        "resource_monitors": [
+            extension(
+                "resource_monitors.global_downstream_max_connections",
+                "resource_monitors.downstream_connections.v3.DownstreamConnectionsConfig",
+                {"max_active_downstream_connections": connections},
+            ),
+            extension(
+                "resource_monitors.fixed_heap",
+                "resource_monitors.fixed_heap.v3.FixedHeapConfig",
+                {"max_heap_size_bytes": heap},
+            ),
+        ],
+        "actions": [
+            action("shrink_heap", {"threshold": {"value": 0.9}}),
+            action(
+                "reset_high_memory_stream",
+                {"scaled": {"scaling_threshold": 0.92, "saturation_threshold": 0.98}},
+            ),
+            action("stop_accepting_requests", {"threshold": {"value": 0.95}}),
+        ],
+    }
