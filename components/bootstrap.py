@@ -7,10 +7,11 @@ from components.envoy_config import MIB, Config, extension, socket_address
 from components.envoy_listeners import listeners
 from components.plan import FrontEndPlan
 
+__all__ = ["ADMIN_PORT", "bootstrap_yaml", "envoy_bootstrap"]
+
 _CONNECTIONS = 20_000
-_HEAP_MIB = 1024
-# Requests of the largest size that are held at once before Envoy sheds load.
-_LARGE_REQUESTS = 64
+# Load is shed as a share of the heap: that share must be reached before the kernel ends the container.
+_HEAP_SHARE = 0.9
 # Envoy refuses a regular expression above 100; a model name of 63 characters comes to 131.
 _REGEX_SIZE = 1000
 
@@ -84,7 +85,7 @@ def _admin() -> Config:
 
 def _overload_manager(front_end: FrontEndPlan) -> Config:
     spec = front_end.spec
-    heap = max(_HEAP_MIB, _LARGE_REQUESTS * spec.max_request_mib) * MIB
+    heap = round(spec.memory_mib * _HEAP_SHARE) * MIB
     connections = max(_CONNECTIONS, 2 * spec.max_concurrent)
     heap_monitor = "envoy.resource_monitors.fixed_heap"
 
