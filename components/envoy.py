@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_docker as docker
 
-from components.bootstrap import ADMIN_PORT, bootstrap_yaml
+from components.bootstrap import bootstrap_yaml
 from components.container import Attachment, ContainerArgs, Health, make_container
+from components.envoy_clusters import ADMIN_PORT
 from components.plan import FrontEndPlan
 from components.probes import http_probe
 
