@@ -1,0 +1,144 @@
+"""Good stack files as plain values, which a test then breaks in one way.
+
+A place in one is written as settings write it in their messages: `pools[0].slots[1].gpus`.
+"""
+
+import copy
+import re
+from typing import Any
+
+import pytest
+
+from components.errors import SettingsError
+from components.plan import Plan, make_plan
+from components.settings import Settings
+from components.stack_file import load_settings
+
+Config = dict[str, Any]
+SOURCE = "Pulumi.test.yaml"
+PROJECT_FOLDER = "/home/user/tf-serving"
+_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
+
+
+def uuid(gpu: int, node: int = 1) -> str:
+    """A made-up GPU UUID."""
+    return f"GPU-{node:08d}-aaaa-4aaa-8aaa-{gpu:012d}"
+
+
+def one_node() -> Config:
+    """One host with four GPUs, over ssh; one pool with one batched model."""
+    return {
+        "nodes": [
+            {
+                "name": "gpu-01",
+                "address": "gpu-01.example.com",
+                "docker": {"endpoint": "ssh://deploy@gpu-01.example.com"},
+                "driver": "535.129.03",
+                "memory_mib": 515000,
+                "subnet": "172.29.80.0/24",
+                "gpus": [
+                    {"index": 0, "uuid": uuid(0), "numa_node": 0, "cpus": "0-15,64-79"},
+                    {"index": 1, "uuid": uuid(1), "numa_node": 0, "cpus": "16-31,80-95"},
+                    {"index": 2, "uuid": uuid(2), "numa_node": 1, "cpus": "32-47,96-111"},
+                    {"index": 3, "uuid": uuid(3), "numa_node": 1, "cpus": "48-63,112-127"},
+                ],
+            }
+        ],
+        "images": {"server": "tensorflow/serving:2.14.1-gpu", "envoy": "envoyproxy/envoy:v1.40.0"},
+        "pools": [
+            {
+                "name": "main",
+                "models": [{"name": "resnet50", "path": "/srv/models/resnet50"}],
+                "slots": [{"node": "gpu-01", "gpus": [0, 1, 2, 3]}],
+                "batching": {
+                    "max_batch_size": 32,
+                    "batch_timeout_micros": 2000,
+                    "allowed_batch_sizes": [1, 8, 32],
+                },
+                "memory": {"container_mib": 98304},
+            }
+        ],
+    }
+
+
+def two_nodes() -> Config:
+    """Two hosts of three GPUs: `main` on both, its slots not in the order of the nodes; `text` on one."""
+    config = one_node()
+    first = config["nodes"][0]
+    first["gpus"] = first["gpus"][:3]
+    second = copy.deepcopy(first)
+    second |= {"name": "gpu-02", "address": "10.0.0.2", "docker": {"endpoint": "unix:///run/docker.sock"}}
+    for gpu in second["gpus"]:
+        gpu["uuid"] = uuid(gpu["index"], node=2)
+    config["nodes"] = [first, second]
+    main = config["pools"][0]
+    main["slots"] = [{"node": "gpu-02", "gpus": [1, 0]}, {"node": "gpu-01", "gpus": [2, 0]}]
+    text = {
+        "name": "text",
+        "models": [
+            {
+                "name": "bert",
+                "path": "/srv/models/bert",
+                "versions": {"specific": [3, 4]},
+                "labels": {"stable": 3, "canary": 4},
+            },
+            {"name": "tagger", "path": "/srv/models/tagger", "versions": {"all": True}},
+        ],
+        "slots": [{"node": "gpu-02", "gpus": [2]}],
+        "memory": {"container_mib": 4096, "shm_mib": 256},
+        "gpu_memory": {"allow_growth": False, "fraction": 0.9},
+        "threads": {"grpc_max": 8, "rest": 4, "intra_op": 2, "inter_op": 1},
+        "load_timeout_s": 90,
+    }
+    config["pools"] = [main, text]
+    config["rollout"] = {"stop_timeout_s": 20, "health_interval_s": 3}
+    return config
+
+
+def changed(config: Config, path: str, value: object) -> Config:
+    """A copy in which `path` holds `value`; a last index one past the end appends."""
+    copied, parent, last = _opened(config, path)
+    if isinstance(parent, list) and last == len(parent):
+        parent.append(value)
+    else:
+        parent[last] = value
+    return copied
+
+
+def without(config: Config, path: str) -> Config:
+    """A copy that lacks `path`."""
+    copied, parent, last = _opened(config, path)
+    del parent[last]
+    return copied
+
+
+def value_at(config: Config, path: str) -> Any:
+    """What stands at `path`."""
+    _, parent, last = _opened(config, path)
+    return parent[last]
+
+
+def _opened(config: Config, path: str) -> tuple[Config, Any, Any]:
+    steps: list[str | int] = [name or int(index) for name, index in _STEP.findall(path)]
+    copied = copy.deepcopy(config)
+    parent: Any = copied
+    for step in steps[:-1]:
+        parent = parent[step]
+    return copied, parent, steps[-1]
+
+
+def settings(config: Config) -> Settings:
+    """The settings of a good stack."""
+    return load_settings(config, SOURCE)
+
+
+def plan(config: Config, *, stack: str = "test") -> Plan:
+    """The plan of a good stack."""
+    return make_plan(settings(config), stack=stack, project_folder=PROJECT_FOLDER)
+
+
+def refusal(config: Config) -> list[str]:
+    """What is said about a stack that must be refused: a line for each problem."""
+    with pytest.raises(SettingsError) as caught:
+        load_settings(config, SOURCE)
+    return [str(problem) for problem in caught.value.problems]
