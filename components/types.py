@@ -49,13 +49,17 @@ def _model_path(text: str) -> str:
         raise ValueError(
             "give an absolute path of the node, or ./… in this project for a node on this machine"
         )
-    if ":" in text or "\n" in text:
-        raise ValueError("a path that is mounted cannot hold ':' or a line break")
-    parts = text.rstrip("/").split("/")
+    if ":" in text or not text.isprintable():
+        raise ValueError("a path that is mounted cannot hold ':' or a control character")
+    parts = [part for part in text.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise ValueError("'..' is not accepted; write the path out")
-    if parts[-1].isdigit():
-        raise ValueError(f"give the folder that holds the version folders, not version {parts[-1]} itself")
+    if not parts:
+        whole = "the root of the node" if text.startswith("/") else "this whole project"
+        raise ValueError(f"give the model's own folder, not {whole}")
+    version = parts[-2] if parts[-1] == "variables" and len(parts) > 1 else parts[-1]
+    if version.isdecimal():
+        raise ValueError(f"give the folder that holds the version folders, not version {version} itself")
     return text.rstrip("/")
 
 
