@@ -1,0 +1,60 @@
+# Thin on purpose: what the targets do is in ops/.
+STACK ?= local
+PYTHON ?= python3
+ARGS ?=
+export ARGS
+OPS = $(PYTHON) -m ops
+
+.DEFAULT_GOAL := help
+.PHONY: help up preview down preflight pulumi test unit lint format lock clean
+.PHONY: test-unit test-simulator test-envoy test-preview integration
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@echo "  They work on STACK=$(STACK); ARGS='...' goes to pulumi or pytest."
+
+up: ## Deploy STACK; the local one is then asked for predictions until every instance has answered
+	@$(OPS) up --stack '$(STACK)' --arguments="$$ARGS"
+
+preview: ## Show what `make up` would change; without a shared backend, a plan from nothing
+	@$(OPS) preview --stack '$(STACK)' --arguments="$$ARGS"
+
+down: ## Destroy STACK; for the local one, stop the Docker Engine that `make up` started
+	@$(OPS) down --stack '$(STACK)' --arguments="$$ARGS"
+
+preflight: ## Reach every host of STACK and name every problem, changing nothing
+	@$(OPS) preflight --stack '$(STACK)'
+
+pulumi: ## Run the Pulumi CLI on STACK: make pulumi ARGS="stack output"
+	@$(OPS) pulumi --stack '$(STACK)' --arguments="$$ARGS"
+
+test: ## Run every tier of tests and lint, with what they need installed first
+	@$(OPS) test --arguments="$$ARGS"
+
+unit: test-unit
+test-unit: ## Tests of pure code, mocks and helpers: no engine, no CLI
+	@$(OPS) test unit --arguments="$$ARGS"
+
+test-simulator: ## Tests of the stand-in server's binary
+	@$(OPS) test simulator --arguments="$$ARGS"
+
+test-envoy: ## Tests with the real Envoy binary
+	@$(OPS) test envoy --arguments="$$ARGS"
+
+test-preview: ## Tests with the real Pulumi CLI, without a Docker Engine
+	@$(OPS) test preview --arguments="$$ARGS"
+
+integration: ## Tests with the real Pulumi CLI and a Docker Engine of their own
+	@$(OPS) test integration --arguments="$$ARGS"
+
+lint: ## ruff, ruff format, mypy --strict
+	@$(OPS) lint
+
+format: ## Rewrite the Python files in the project's format
+	@$(OPS) lint --fix
+
+lock: ## Write requirements*.txt from requirements*.in, with hashes
+	@$(OPS) lock
+
+clean: ## Remove what set-up made in this checkout (after `make down`); the shared cache stays
+	@$(OPS) clean

@@ -1,0 +1,221 @@
+"""Which Docker Engine the local stack uses: the one that `docker` reaches, else a private one."""
+
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from ipaddress import IPv4Network
+from pathlib import Path
+
+from ops import paths
+from ops.engine import PrivateEngine, ping
+from ops.errors import UserError
+from ops.firewall import system_env
+from ops.networks import networks_in
+from toolchain.progress import note, step
+
+_DEFAULT_SOCKET = Path("/var/run/docker.sock")
+_GPU = re.compile(r"\b(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
+_PROBE_IMAGE = "tf-serving-gpu-probe"
+_WITHOUT = "`make preview STACK=prod` works without an engine."
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The engine that the local stack lives in, until `make down`."""
+
+    docker_host: str
+    private: bool
+
+
+def private_engine() -> PrivateEngine:
+    """The engine that this checkout may start for the local stack; its addresses avoid the stack's own."""
+    return PrivateEngine(paths.ENGINE, avoid=_declared_networks())
+
+
+def ensure_engine() -> Chosen:
+    """The local stack's engine, answering. Raises UserError where this machine can have none."""
+    chosen = recorded()
+    if chosen is None:
+        chosen = _choose()
+        paths.ENGINE.mkdir(parents=True, exist_ok=True)
+        _record().write_text(json.dumps(asdict(chosen)))
+    elif chosen.private:
+        _start_private()
+    else:
+        _same_engine_as_before(chosen)
+    return chosen
+
+
+def recorded() -> Chosen | None:
+    """The engine that was chosen earlier and may still hold the stack."""
+    try:
+        return Chosen(**json.loads(_record().read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def forget() -> None:
+    """Let the next `make up` choose again."""
+    _record().unlink(missing_ok=True)
+
+
+def _record() -> Path:
+    return paths.ENGINE / "engine.json"
+
+
+def _choose() -> Chosen:
+    reached = reached_engine()
+    if reached is not None:
+        refusal = refuses_gpu(reached, _declared_gpu())
+        if refusal is None:
+            return Chosen(reached, private=False)
+        why = (
+            f"The engine that docker reaches ({reached}) can't hand out the stack's simulated GPUs: {refusal}"
+        )
+        if not _may_have_private_engine():
+            raise UserError(
+                f"{why}\nRun the command as root, for an engine of its own beside that one; or put an "
+                "executable `nvidia-container-runtime-hook` that does nothing on that dockerd's PATH and "
+                f"restart it. {_WITHOUT}"
+            )
+        note(f"{why}\nSo a private engine is used beside it, which `make down` stops.")
+    elif not _may_have_private_engine():
+        raise UserError(
+            "No Docker Engine answers. Start Docker or point DOCKER_HOST at one; on Debian and Ubuntu, run "
+            f"the command as root and it installs docker.io and starts a private engine. {_WITHOUT}"
+        )
+    return Chosen(_start_private(), private=True)
+
+
+def _same_engine_as_before(chosen: Chosen) -> None:
+    asked = os.environ.get("DOCKER_HOST")
+    if asked and asked != chosen.docker_host:
+        raise UserError(
+            f"The local stack is in the engine at {chosen.docker_host}, but DOCKER_HOST is {asked}. "
+            "Unset it, or type `env -u DOCKER_HOST make down` first."
+        )
+    if _api_version(chosen.docker_host) is None:
+        raise UserError(
+            f"The local stack is in the engine at {chosen.docker_host}, which does not answer: start it "
+            f"again. If it is gone for good, remove {paths.LOCAL}."
+        )
+
+
+def _start_private() -> str:
+    engine = private_engine()
+    if not engine.answers():
+        install_docker()
+        with step("Start a private Docker Engine", "1 s"):
+            engine.start()
+    return engine.docker_host
+
+
+def reached_engine() -> str | None:
+    """The DOCKER_HOST value of the engine that `docker` reaches; None where none answers."""
+    if shutil.which("docker") is None:
+        return f"unix://{_DEFAULT_SOCKET}" if ping(_DEFAULT_SOCKET) else None
+    host = os.environ.get("DOCKER_HOST") or _context_host()
+    return host if host and _api_version(host) else None
+
+
+def _context_host() -> str | None:
+    form = "{{.Endpoints.docker.Host}}"
+    done = _docker(["context", "inspect", "--format", form], timeout_s=10)
+    return done.stdout.strip() or f"unix://{_DEFAULT_SOCKET}"
+
+
+def _api_version(host: str) -> str | None:
+    done = _docker(["--host", host, "version", "--format", "{{.Server.APIVersion}}"], timeout_s=20)
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def refuses_gpu(host: str, gpu: str) -> str | None:
+    """Why an engine would not start a container with this GPU; None where it would.
+
+    Asked of the engine itself, with an image that holds nothing: where the GPU is handed out, all that is
+    missing is the program. Both are removed again.
+    """
+    empty = io.BytesIO()
+    tarfile.open(fileobj=empty, mode="w").close()
+    prefix = ["docker", "--host", host]
+    made = subprocess.run(
+        [*prefix, "import", "-", _PROBE_IMAGE], input=empty.getvalue(), capture_output=True, check=False
+    )
+    if made.returncode != 0:
+        return made.stderr.decode(errors="replace").strip()
+    try:
+        run = ["run", "--rm", "--network=none", f"--gpus=device={gpu}", _PROBE_IMAGE, "/none"]
+        said = _docker(["--host", host, *run], timeout_s=60).stderr
+    finally:
+        _docker(["--host", host, "image", "rm", "--force", _PROBE_IMAGE], timeout_s=60)
+    handed_out = "/none" in said and "no such file" in said
+    return None if handed_out else (said.strip().splitlines() or ["no reason given"])[0]
+
+
+def _docker(arguments: Sequence[str], timeout_s: float) -> "subprocess.CompletedProcess[str]":
+    command = ["docker", *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 124, "", f"no answer within {timeout_s:g} s")
+
+
+def _may_have_private_engine() -> bool:
+    path = system_env()["PATH"]
+    programs = all(shutil.which(name, path=path) for name in ("dockerd", "containerd", "ip"))
+    return sys.platform == "linux" and os.geteuid() == 0 and (programs or shutil.which("apt-get") is not None)
+
+
+def install_docker() -> None:
+    """Install Debian's docker.io where dockerd, docker or ip is missing. Needs root and apt."""
+    path = system_env()["PATH"]
+    if all(shutil.which(name, path=path) for name in ("dockerd", "containerd", "docker", "ip")):
+        return
+    with step("Install docker.io by apt", "about 1 min"):
+        _apt("update", "-qq")
+        packages = ["docker.io", "iproute2", "iptables"]
+        # Newer Debians keep the client in a package of its own.
+        if _apt_knows("docker-cli"):
+            packages.append("docker-cli")
+        _apt("install", "-y", "-qq", "--no-install-recommends", *packages)
+
+
+def _apt(*arguments: str) -> None:
+    command = ["apt-get", "-o", "DPkg::Lock::Timeout=300", *arguments]
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    done = subprocess.run(
+        command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        tail = "\n".join(f"  {line}" for line in (done.stdout + done.stderr).strip().splitlines()[-15:])
+        raise UserError(
+            f"`apt-get {' '.join(arguments)}` failed with exit code {done.returncode}:\n{tail}\n{_WITHOUT}"
+        )
+
+
+def _apt_knows(package: str) -> bool:
+    done = subprocess.run(["apt-cache", "show", package], capture_output=True, check=False)
+    return done.returncode == 0
+
+
+def _local_stack_text() -> str:
+    try:
+        return paths.stack_file("local").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+def _declared_gpu() -> str:
+    found = _GPU.search(_local_stack_text())
+    return found[0] if found else "GPU-00000000-0000-4000-8000-000000000000"
+
+
+def _declared_networks() -> list[IPv4Network]:
+    return networks_in(_local_stack_text())

@@ -1,0 +1,108 @@
+"""What must be there before a stack can be worked on; each step is a cheap look when it is done already."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from ops import docker_host, models, paths
+from ops.errors import UserError
+from ops.processes import together
+from ops.stack import Stack
+from ops.state import HOW_TO_SHARE, Backend, local_backend, team_backend
+from toolchain import pulumi, python_env
+from toolchain.progress import note
+
+LOCAL_STACK = "local"
+PLUGINS = ("docker",)
+
+
+def require_stack_file(stack: str) -> None:
+    """Raise UserError for a stack that has no file."""
+    if not paths.stack_file(stack).exists():
+        known = sorted(file.name.split(".")[1] for file in paths.ROOT.glob("Pulumi.*.yaml"))
+        raise UserError(f"There is no Pulumi.{stack}.yaml; stacks here: {', '.join(known)}.")
+
+
+def local_stack() -> Stack:
+    """The local stack with all it needs: tools, engine, images, models, state; made side by side."""
+    require_stack_file(LOCAL_STACK)
+    made: dict[str, docker_host.Chosen] = {}
+
+    def engine_and_images() -> None:
+        from images.build import ensure_images
+
+        made["engine"] = docker_host.ensure_engine()
+        ensure_images(made["engine"].docker_host)
+
+    together(ensure_tools, engine_and_images, models.ensure_models)
+    stack = cli(LOCAL_STACK, {"DOCKER_HOST": made["engine"].docker_host}, backend=local_backend())
+    stack.free_stale_locks()
+    stack.ensure_exists()
+    return stack
+
+
+def local_cli(env: Mapping[str, str] = MappingProxyType({})) -> Stack:
+    """The local stack's CLI and state, without starting an engine; the one that holds the stack is named."""
+    ensure_tools()
+    chosen = docker_host.recorded()
+    engine = {"DOCKER_HOST": chosen.docker_host} if chosen else {}
+    return cli(LOCAL_STACK, {**engine, **env}, backend=local_backend())
+
+
+def team_stack(stack: str, *, changes: bool) -> Stack:
+    """A stack of a team, on the backend that the user set. Raises UserError where there is none of theirs."""
+    require_stack_file(stack)
+    backend = team_backend(os.environ, paths.ROOT / "Pulumi.yaml")
+    if backend is None:
+        raise UserError(f"Stack {stack} has no shared state backend, so nothing was changed.\n{HOW_TO_SHARE}")
+    ensure_tools(changes_stack=stack if changes else None)
+    note(f"State of stack {stack}: {backend}")
+    return cli(stack, {}, backend=None)
+
+
+def ensure_tools(changes_stack: str | None = None) -> None:
+    """The virtual environment and the Pulumi CLI with its Docker plugin.
+
+    `changes_stack` names a team's stack that is about to be changed: a CLI that was rebuilt here is then used
+    only where TOOLCHAIN=registries asks for it.
+    """
+    python_env.ensure_venv()
+    pulumi.ensure(plugins=PLUGINS, changes_stack=changes_stack)
+
+
+def cli(name: str, env: Mapping[str, str], *, backend: Backend | None) -> Stack:
+    """The Pulumi CLI for a stack, on a backend of ours or (None) on the team's."""
+    tools = pulumi.ensure(plugins=PLUGINS)
+    # The user's `pulumi login` is looked for where it always is, also by a CLI with a home of its own.
+    login = {"PULUMI_CREDENTIALS_PATH": _credentials_folder()} if "PULUMI_HOME" in tools.env else {}
+    return Stack(
+        name=name, pulumi=tools.pulumi, env={**os.environ, **login, **tools.env, **env}, backend=backend
+    )
+
+
+def preflight(stack: str, env: Mapping[str, str]) -> int:
+    """Run the preflight in the virtual environment, which reading a stack file needs."""
+    command = [str(paths.PYTHON), "-m", "ops.preflight", stack]
+    return subprocess.run(command, cwd=paths.ROOT, env={**os.environ, **env}, check=False).returncode
+
+
+def preflight_alone(stack: str) -> int:
+    """`make preflight`: with the virtual environment made first, and the local stack's engine named."""
+    require_stack_file(stack)
+    python_env.ensure_venv()
+    if stack != LOCAL_STACK:
+        return preflight(stack, {})
+    chosen = docker_host.recorded()
+    host = chosen.docker_host if chosen else docker_host.reached_engine()
+    if host is None:
+        note("No Docker Engine runs for the local stack yet: `make up` starts one where it can.")
+        return 0
+    return preflight(stack, {"DOCKER_HOST": host})
+
+
+def _credentials_folder() -> str:
+    """Where the user's `pulumi login` is, for a CLI that has a home of its own."""
+    own = os.environ.get("PULUMI_CREDENTIALS_PATH") or os.environ.get("PULUMI_HOME")
+    return own or str(Path.home() / ".pulumi")

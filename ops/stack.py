@@ -1,0 +1,94 @@
+"""Runs the Pulumi CLI on a stack."""
+
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ops import paths
+from ops.errors import UserError
+from ops.processes import run_through
+from ops.state import Backend
+
+# Commands that read the stack file, and so must be given the copy that has the salt.
+_READS_CONFIG = frozenset(
+    {"up", "update", "preview", "pre", "destroy", "down", "refresh", "config", "import"}
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """A stack, the CLI that works on it, its environment; `backend` only where the state is ours."""
+
+    name: str
+    pulumi: Path
+    env: Mapping[str, str]
+    backend: Backend | None = None
+
+    def run(self, *arguments: str) -> int:
+        """Run a command with its output on the terminal; its exit code."""
+        return run_through(self._command(arguments), cwd=paths.ROOT, env=self._env())
+
+    def query(self, *arguments: str) -> str:
+        """The output of a command; raises UserError with what it said where it fails."""
+        command = self._command(arguments)
+        done = subprocess.run(
+            command, cwd=paths.ROOT, env=self._env(), capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            raise UserError(
+                f"`pulumi {' '.join(arguments)}` failed:\n{_indented(done.stderr or done.stdout)}"
+            )
+        return done.stdout
+
+    def outputs(self) -> dict[str, object]:
+        """The stack's outputs; secret ones are masked."""
+        found = json.loads(self.query("stack", "output", "--json"))
+        if not isinstance(found, dict):
+            raise UserError(f"Stack {self.name} has no outputs.")
+        return found
+
+    def ensure_exists(self) -> None:
+        """Create the stack in a backend of ours where it is missing, and renew its copy of the stack file."""
+        backend = self.backend
+        if backend is None:
+            return
+        backend.prepare()
+        if not backend.recover_salt(self.name):
+            self._init(backend)
+        backend.write_config(self.name)
+
+    def free_stale_locks(self) -> None:
+        """Take away what a killed run left in a backend of ours; `lock.alone` says that nobody runs now."""
+        if self.backend is not None:
+            shutil.rmtree(self.backend.state / ".pulumi" / "locks", ignore_errors=True)
+
+    def _init(self, backend: Backend) -> None:
+        # `stack init` has no --config-file and writes the salt beside the project file: give it a copy.
+        with tempfile.TemporaryDirectory(prefix="tf-serving-init-") as folder:
+            shutil.copy(paths.ROOT / "Pulumi.yaml", folder)
+            options = ["--non-interactive", "--no-select", "--secrets-provider", "passphrase"]
+            command = [str(self.pulumi), "stack", "init", self.name, *options]
+            done = subprocess.run(
+                command, cwd=folder, env=self._env(), capture_output=True, text=True, check=False
+            )
+            if done.returncode != 0:
+                raise UserError(f"`pulumi stack init {self.name}` failed:\n{_indented(done.stderr)}")
+            backend.keep_salt(Path(folder) / f"Pulumi.{self.name}.yaml")
+
+    def _command(self, arguments: Sequence[str]) -> list[str]:
+        command = [str(self.pulumi), *arguments]
+        if self.backend is not None and arguments and arguments[0] in _READS_CONFIG:
+            command += ["--config-file", str(self.backend.config_file(self.name))]
+        return [*command, "--stack", self.name]
+
+    def _env(self) -> dict[str, str]:
+        env = {"PULUMI_SKIP_UPDATE_CHECK": "true", **self.env}
+        return self.backend.env(env) if self.backend is not None else env
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.strip().splitlines())

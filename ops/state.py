@@ -1,0 +1,179 @@
+"""Where a stack's state and secrets live: generated here for `local`, the team's own for every other."""
+
+import json
+import os
+import re
+import secrets
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from ops import paths
+from ops.errors import UserError
+
+_SALT = re.compile(r"^encryptionsalt:.*$", re.MULTILINE)
+# Of these, none may reach a run that uses state of our own: each would win over it.
+_FOREIGN = (
+    "PULUMI_ACCESS_TOKEN",
+    "PULUMI_BACKEND_URL",
+    "PULUMI_CONFIG_PASSPHRASE",
+    "PULUMI_CONFIG_PASSPHRASE_FILE",
+    "PULUMI_STACK",
+)
+
+
+@dataclass(frozen=True)
+class Backend:
+    """State made by us in `folder`: a file backend, a passphrase, a copy of the stack file.
+
+    The passphrase provider writes its salt into the stack file it is given: the copy, not the committed one.
+    """
+
+    folder: Path
+
+    @property
+    def state(self) -> Path:
+        """The file backend's folder."""
+        return self.folder / "state"
+
+    @property
+    def passphrase(self) -> Path:
+        """The file that holds the passphrase."""
+        return self.folder / "passphrase"
+
+    @property
+    def salt(self) -> Path:
+        """The line that the passphrase provider wants in the stack file."""
+        return self.folder / "encryptionsalt.yaml"
+
+    def config_file(self, stack: str) -> Path:
+        """The copy of the stack file that Pulumi is given."""
+        return self.folder / f"Pulumi.{stack}.yaml"
+
+    def has_stack(self, stack: str) -> bool:
+        """Whether the stack exists in this backend."""
+        return any(self.state.glob(f".pulumi/stacks/*/{stack}.json*"))
+
+    def env(self, base: Mapping[str, str]) -> dict[str, str]:
+        """The environment for Pulumi to use this state and nothing of the user's."""
+        kept = {name: value for name, value in base.items() if name not in _FOREIGN}
+        return {
+            **kept,
+            "PULUMI_BACKEND_URL": f"file://{self.state}",
+            "PULUMI_CONFIG_PASSPHRASE_FILE": str(self.passphrase),
+        }
+
+    def prepare(self) -> None:
+        """Make the folders and, once, the passphrase. Raises UserError where state lost its passphrase."""
+        self.state.mkdir(parents=True, exist_ok=True)
+        if self.passphrase.exists():
+            return
+        if self.has_stack("*"):
+            raise UserError(
+                f"{self.state} holds a stack, but its passphrase ({self.passphrase}) is gone: put the file "
+                f"back, or remove {self.folder} together with the stack's containers."
+            )
+        descriptor = os.open(self.passphrase, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_urlsafe(32))
+
+    def write_config(self, stack: str) -> Path:
+        """Copy the committed stack file, with the salt in it where the stack has one already."""
+        committed = paths.stack_file(stack)
+        try:
+            text = committed.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise UserError(f"There is no stack {stack}: {committed.name} does not exist.") from None
+        if self.salt.exists() and not _SALT.search(text):
+            text = f"{text.rstrip()}\n{self.salt.read_text()}"
+        copy = self.config_file(stack)
+        copy.write_text(text, encoding="utf-8")
+        return copy
+
+    def recover_salt(self, stack: str) -> bool:
+        """Whether the stack exists with a known salt; one that an interrupted run left is in its state."""
+        files = list(self.state.glob(f".pulumi/stacks/*/{stack}.json"))
+        if files and not self.salt.exists():
+            checkpoint = json.loads(files[0].read_text()).get("checkpoint", {})
+            provider = (checkpoint.get("latest") or {}).get("secrets_providers") or {}
+            salt = provider.get("state", {}).get("salt")
+            if salt:
+                self.salt.write_text(f"encryptionsalt: {salt}\n")
+            else:
+                # Made, but never deployed to.
+                files[0].unlink()
+        return self.salt.exists() and self.has_stack(stack)
+
+    def keep_salt(self, written: Path) -> None:
+        """Remember the salt that `pulumi stack init` wrote into a stack file."""
+        found = _SALT.search(written.read_text(encoding="utf-8"))
+        if found is None:
+            raise UserError(f"`pulumi stack init` wrote no encryptionsalt into {written}.")
+        self.salt.write_text(f"{found[0]}\n")
+
+    def remove(self) -> None:
+        """Delete the state with its passphrase."""
+        shutil.rmtree(self.state, ignore_errors=True)
+        for file in (self.passphrase, self.salt, *self.folder.glob("Pulumi.*.yaml")):
+            file.unlink(missing_ok=True)
+
+
+def local_backend() -> Backend:
+    """The local stack's state, in this checkout."""
+    return Backend(paths.LOCAL)
+
+
+def throw_away_backend() -> tuple[Backend, "tempfile.TemporaryDirectory[str]"]:
+    """An empty backend for a plan from nothing, and the folder to clean up afterwards."""
+    folder = tempfile.TemporaryDirectory(prefix="tf-serving-preview-")
+    return Backend(Path(folder.name)), folder
+
+
+def team_backend(env: Mapping[str, str], project_file: Path) -> str | None:
+    """The shared backend that the user set, as Pulumi itself would find it; None where there is none.
+
+    Raises UserError for a backend or a passphrase that we generated: it exists once, on this machine.
+    """
+    declared = re.search(
+        r"^backend:\s*\n\s+url:\s*(\S+)", project_file.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    found = env.get("PULUMI_BACKEND_URL") or (declared[1] if declared else None) or _logged_in(env)
+    if found is None and env.get("PULUMI_ACCESS_TOKEN"):
+        found = "https://api.pulumi.com"
+    ours = paths.LOCAL.resolve()
+    for value, what in (
+        (found or "", "The state backend"),
+        (env.get("PULUMI_CONFIG_PASSPHRASE_FILE", ""), "The passphrase file"),
+    ):
+        path = _as_path(value)
+        if path is not None and path.is_relative_to(ours):
+            raise UserError(f"{what} {value} was generated for the local stack alone. {HOW_TO_SHARE}")
+    return found
+
+
+HOW_TO_SHARE = """\
+Every stack but `local` belongs to a team: its state must be where all of it sees it and locked while in use.
+  export PULUMI_BACKEND_URL=s3://<bucket>     (or azblob://, gs://; or type `pulumi login` for Pulumi Cloud)
+  pulumi stack init <stack> --secrets-provider awskms://alias/<key>
+                                              (or azurekeyvault://, gcpkms://, hashivault://)"""
+
+
+def _logged_in(env: Mapping[str, str]) -> str | None:
+    """The backend of the user's `pulumi login`."""
+    home = env.get("PULUMI_CREDENTIALS_PATH") or env.get("PULUMI_HOME") or str(Path.home() / ".pulumi")
+    try:
+        current = json.loads((Path(home) / "credentials.json").read_text()).get("current")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return current if isinstance(current, str) and current else None
+
+
+def _as_path(value: str) -> Path | None:
+    parts = urlsplit(value)
+    if not value or parts.scheme not in ("", "file"):
+        return None
+    text = unquote(f"{parts.netloc}{parts.path}")
+    return Path(text.replace("~", str(Path.home()), 1) if text.startswith("~") else text).resolve()

@@ -1,0 +1,184 @@
+"""`make test`: every tier of tests, each by itself, with what it needs made first."""
+
+import os
+import subprocess
+import tempfile
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ops import paths, setup
+from ops.docker_host import install_docker
+from ops.errors import UserError
+from ops.processes import run_through
+from ops.samples import table
+from toolchain import golang, python_env
+from toolchain.progress import duration
+
+_MARKED = ("simulator", "envoy", "preview", "integration")
+_NO_TESTS = 5  # pytest's exit code where nothing was selected
+
+
+@dataclass(frozen=True)
+class Tier:
+    """A group of tests; `prepare` makes what it needs, once, and is a no-op afterwards."""
+
+    name: str
+    selection: str
+    prepare: Callable[[], None]
+
+
+@dataclass
+class Outcome:
+    """What came of a tier."""
+
+    name: str
+    seconds: float
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    ok: bool = True
+
+
+def _nothing() -> None:
+    """Needs nothing but the virtual environment."""
+
+
+def _go() -> None:
+    golang.go_binary()
+
+
+def _engine() -> None:
+    setup.ensure_tools()
+    _go()
+    if os.geteuid() == 0:
+        install_docker()
+    else:
+        raise UserError(
+            "The integration tier starts Docker Engines of its own, which needs root: sudo make test"
+        )
+
+
+TIERS = (
+    Tier("unit", " and ".join(f"not {name}" for name in _MARKED), _nothing),
+    Tier("simulator", "simulator", _go),
+    Tier("envoy", "envoy", _nothing),
+    Tier("preview", "preview and not integration", setup.ensure_tools),
+    Tier("integration", "integration", _engine),
+)
+
+
+def lint(*, fix: bool = False) -> int:
+    """Run ruff and mypy as the project configures them; with `fix`, rewrite files first."""
+    python = str(_python())
+    checks = [["ruff", "format", "--check", "."], ["ruff", "check", "."], ["mypy", "."]]
+    if fix:
+        checks[:2] = [["ruff", "check", "--fix", "."], ["ruff", "format", "."]]
+    codes = [run_through([python, "-m", *check], cwd=paths.ROOT, env=os.environ) for check in checks]
+    return max(codes)
+
+
+def test(names: list[str], arguments: list[str]) -> int:
+    """Run the named tiers (all of them and lint, where none is named) and print a table."""
+    known = {tier.name: tier for tier in TIERS}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise UserError(f"No tier {', '.join(unknown)}; there are: {', '.join(known)}.")
+    _python()
+    outcomes = [] if names else [_lint_outcome()]
+    outcomes += [_run(known[name], arguments) for name in names or known]
+    _summary(outcomes)
+    return 0 if all(outcome.ok for outcome in outcomes) else 1
+
+
+def _python() -> Path:
+    return python_env.ensure_venv(dev=True)
+
+
+def _lint_outcome() -> Outcome:
+    started = time.monotonic()
+    print("== lint", flush=True)
+    code = lint()
+    return Outcome("lint", time.monotonic() - started, ok=code == 0)
+
+
+def _run(tier: Tier, arguments: list[str]) -> Outcome:
+    started = time.monotonic()
+    print(f"== {tier.name}", flush=True)
+    tier.prepare()
+    with tempfile.TemporaryDirectory(prefix="tf-serving-test-") as folder:
+        report = Path(folder) / "junit.xml"
+        command = [
+            str(paths.PYTHON),
+            "-m",
+            "pytest",
+            "-m",
+            tier.selection,
+            f"--junitxml={report}",
+            *arguments,
+        ]
+        code = run_through(command, cwd=paths.ROOT, env=_clean_env())
+        outcome = Outcome(tier.name, time.monotonic() - started, ok=code in (0, _NO_TESTS))
+        if report.exists():
+            _count(report, outcome)
+    return outcome
+
+
+def _count(report: Path, outcome: Outcome) -> None:
+    suite = ET.parse(report).getroot().find("testsuite")  # noqa: S314 - written by the run above
+    if suite is not None:
+        total, outcome.skipped = int(suite.get("tests", 0)), int(suite.get("skipped", 0))
+        outcome.failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+        outcome.passed = total - outcome.failed - outcome.skipped
+
+
+def _clean_env() -> Mapping[str, str]:
+    """The environment without what would point a test at the user's own Docker or Pulumi."""
+    ours = ("DOCKER_HOST", "DOCKER_CONTEXT", "PULUMI_BACKEND_URL", "PULUMI_ACCESS_TOKEN", "PULUMI_STACK")
+    return {name: value for name, value in os.environ.items() if name not in ours}
+
+
+def _summary(outcomes: list[Outcome]) -> None:
+    rows = [
+        (
+            o.name,
+            duration(o.seconds),
+            str(o.passed),
+            str(o.failed),
+            str(o.skipped),
+            "ok" if o.ok else "FAILED",
+        )
+        for o in outcomes
+    ]
+    print()
+    print("\n".join(table(("tier", "time", "passed", "failed", "skipped", ""), rows)))
+    passed, failed, skipped = (
+        sum(o.passed for o in outcomes),
+        sum(o.failed for o in outcomes),
+        sum(o.skipped for o in outcomes),
+    )
+    seconds = sum(o.seconds for o in outcomes)
+    words = (
+        [f"{failed} failed"] * bool(failed) + [f"{passed} passed"] + [f"{skipped} skipped"] * bool(skipped)
+    )
+    if not all(o.ok for o in outcomes) and not failed:
+        words.insert(0, "a tier failed")
+    print(f"===== {', '.join(words)} in {seconds:.2f}s =====")
+
+
+def lock() -> int:
+    """Write both lock files, with hashes, by a resolver in a virtual environment of its own."""
+    folder = paths.LOCAL / "lock"
+    python = folder / "bin" / "python"
+    if not python.exists():
+        subprocess.run([str(_python()), "-m", "venv", str(folder)], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", "uv"], check=True)
+    for name in ("requirements", "requirements-dev"):
+        options = ["--generate-hashes", "--no-header", "--no-annotate", "--python-version=3.11", "--quiet"]
+        command = [str(python), "-m", "uv", "pip", "compile", *options, f"{name}.in", "-o", f"{name}.txt"]
+        code = run_through(command, cwd=paths.ROOT, env=os.environ)
+        if code != 0:
+            return code
+    return 0

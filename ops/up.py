@@ -1,0 +1,79 @@
+"""`make up`, `make preview` and plain Pulumi commands on a stack."""
+
+import os
+from collections.abc import Sequence
+
+from ops import paths, samples, setup
+from ops.stack import Stack
+from ops.state import team_backend, throw_away_backend
+
+_FROM_NOTHING = (
+    "PLAN FROM NOTHING: stack {stack} has no shared state backend here, so this shows what a first `up` "
+    "would make, not what would change. No host is contacted."
+)
+
+
+def up(stack: str, arguments: Sequence[str]) -> int:
+    """Deploy a stack; the local one is asked for predictions afterwards."""
+    if stack != setup.LOCAL_STACK:
+        team = setup.team_stack(stack, changes=True)
+        return setup.preflight(stack, {}) or team.run("up", *arguments)
+    local = setup.local_stack()
+    code = setup.preflight(stack, dict(local.env)) or local.run("up", "--yes", "--skip-preview", *arguments)
+    if code == 0:
+        print(_who_answers(local))
+    return code
+
+
+def _who_answers(stack: Stack) -> str:
+    outputs = stack.outputs()
+    answered = samples.show(outputs)
+    example = samples.questions_of(outputs)[0]
+    return "\n".join(
+        [
+            "",
+            answered,
+            "",
+            f"REST     {outputs['rest_url']}",
+            f"gRPC     {outputs['grpc_target']}",
+            "",
+            "Next:",
+            f"  curl -d '{example.body.decode()}' {example.url}",
+            "  make pulumi ARGS='stack output'",
+            "  make down",
+        ]
+    )
+
+
+def preview(stack: str, arguments: Sequence[str]) -> int:
+    """Show what `up` would change. Without a shared backend of the team's, a plan from nothing."""
+    setup.require_stack_file(stack)
+    if stack == setup.LOCAL_STACK:
+        local = setup.local_cli()
+        local.ensure_exists()
+        return local.run("preview", *arguments)
+    if team_backend(os.environ, paths.ROOT / "Pulumi.yaml") is not None:
+        return setup.team_stack(stack, changes=False).run("preview", *arguments)
+    return _preview_from_nothing(stack, arguments)
+
+
+def _preview_from_nothing(stack: str, arguments: Sequence[str]) -> int:
+    setup.ensure_tools()
+    line = _FROM_NOTHING.format(stack=stack)
+    print(line, flush=True)
+    backend, folder = throw_away_backend()
+    with folder:
+        empty = setup.cli(stack, {}, backend=backend)
+        empty.ensure_exists()
+        code = empty.run("preview", *arguments)
+    print(line, flush=True)
+    return code
+
+
+def pulumi(stack: str, arguments: Sequence[str]) -> int:
+    """Run any Pulumi command on a stack, with its state and its engine."""
+    if stack == setup.LOCAL_STACK:
+        local = setup.local_cli()
+        local.ensure_exists()
+        return local.run(*arguments)
+    return setup.team_stack(stack, changes=True).run(*arguments)
