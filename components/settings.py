@@ -357,7 +357,12 @@ class Settings(Model):
     """A whole stack file."""
 
     nodes: Annotated[tuple[Node, ...], Field(min_length=1)]
+    """Machines with GPUs."""
     images: Images
+    """What runs in the containers."""
     pools: Annotated[tuple[Pool, ...], Field(min_length=1)]
+    """Which models are served, and by which GPUs."""
     front_end: FrontEnd = FrontEnd()
+    """What clients reach."""
     rollout: Rollout = Rollout()
+    """How changes reach the instances."""

@@ -1,0 +1,136 @@
+"""Writes `docs/reference.md` and `schemas/stack.schema.json` from the settings and the outputs.
+
+`python -m docs.generate` writes them; a test compares what is committed with what would be written.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import cast
+
+from pydantic import BaseModel
+
+from components.outputs import CONTRACT_VERSION, StackOutputs
+from components.rules import RULES
+from components.settings import Settings
+from components.stack_file import NAMESPACE
+from components.types import PATTERN_WORDS
+
+PROJECT = Path(__file__).resolve().parent.parent
+Schema = Mapping[str, object]
+
+
+def stack_schema() -> str:
+    """JSON Schema of a whole `Pulumi.<stack>.yaml`, for editors."""
+    settings = Settings.model_json_schema()
+    properties = cast("dict[str, Schema]", settings["properties"])
+    required = cast("list[str]", settings["required"])
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Stack file of the tf-serving project",
+        "type": "object",
+        "required": ["config"],
+        "properties": {
+            "config": {
+                "type": "object",
+                "required": [f"{NAMESPACE}:{name}" for name in required],
+                "properties": {f"{NAMESPACE}:{name}": schema for name, schema in properties.items()},
+                # Keys of providers and of Pulumi itself pass; an unknown one of ours does not.
+                "patternProperties": {f"^{NAMESPACE}:(?!({'|'.join(properties)})$)": False},
+            },
+            "encryptionsalt": {"type": "string"},
+            "encryptedkey": {"type": "string"},
+            "secretsprovider": {"type": "string"},
+        },
+        "additionalProperties": False,
+        "$defs": settings["$defs"],
+    }
+    return json.dumps(schema, indent=2) + "\n"
+
+
+def reference() -> str:
+    """The reference: every setting, every rule, every output."""
+    return "\n".join(
+        [
+            "# Reference",
+            "",
+            "Written by `make docs` from the code: edit that, not this file.",
+            "",
+            f"## Settings (`{NAMESPACE}:<key>` in a stack file)",
+            "",
+            *_models(Settings, "stack file"),
+            "## Rules across settings",
+            "",
+            *(f"- **{rule.__name__.replace('_', ' ')}**: {_first_line(rule.__doc__)}" for rule in RULES),
+            "",
+            f"## Outputs (contract version {CONTRACT_VERSION})",
+            "",
+            *_models(StackOutputs, "outputs"),
+        ]
+    )
+
+
+def _models(root: type[BaseModel], name: str) -> Iterator[str]:
+    schema = root.model_json_schema()
+    yield from _table(name, schema)
+    for title, child in cast("dict[str, Schema]", schema.get("$defs", {})).items():
+        yield from _table(title, child)
+
+
+def _table(title: str, schema: Schema) -> Iterator[str]:
+    yield f"### {title}"
+    yield ""
+    yield from (str(schema.get("description", "")), "")
+    yield "| key | accepted | default | what it is |"
+    yield "|---|---|---|---|"
+    required = cast("list[str]", schema.get("required", []))
+    for key, field in cast("dict[str, Schema]", schema.get("properties", {})).items():
+        default = "required" if key in required else _default(field.get("default"))
+        words = str(field.get("description", "")).replace("\n", " ")
+        yield f"| `{key}` | {_accepted(field)} | {default} | {words} |"
+    yield ""
+
+
+def _default(value: object) -> str:
+    if value is None:
+        return "unset"
+    return "its own" if isinstance(value, dict) and value else f"`{json.dumps(value)}`"
+
+
+def _accepted(field: Schema) -> str:
+    if "pattern" in field:
+        return PATTERN_WORDS[str(field["pattern"])]
+    if "anyOf" in field:
+        options = cast("list[Schema]", field["anyOf"])
+        return " or ".join(_accepted(option) for option in options if option.get("type") != "null")
+    if "$ref" in field:
+        return str(field["$ref"]).rpartition("/")[2]
+    if "const" in field:
+        return json.dumps(field["const"])
+    if field.get("type") == "array":
+        return f"list of {_accepted(cast('Schema', field.get('items', {})))}"
+    bounds = [
+        f"{sign} {field[name]}"
+        for name, sign in (
+            ("minimum", "≥"),
+            ("exclusiveMinimum", ">"),
+            ("maximum", "≤"),
+            ("exclusiveMaximum", "<"),
+        )
+        if name in field
+    ]
+    return " ".join([str(field.get("format") or field.get("type", "object")), *bounds])
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").strip().partition("\n")[0]
+
+
+def main() -> None:
+    """Write both files."""
+    (PROJECT / "docs" / "reference.md").write_text(reference(), encoding="utf-8")
+    (PROJECT / "schemas" / "stack.schema.json").write_text(stack_schema(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
