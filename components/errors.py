@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import ValidationError
@@ -11,6 +11,8 @@ from pydantic_core import ErrorDetails
 from components.types import PATTERN_WORDS
 
 _SECRET_KEY = re.compile(r"pass(word|phrase)?|secret|token|api_?key|credential|private_?key", re.IGNORECASE)
+_PASSWORD_IN_URL = re.compile(r"(://[^/\s:@]*:)[^/\s@]+@")
+_HIDDEN = "(hidden)"
 _NO_VALUE = object()
 
 
@@ -69,6 +71,25 @@ def problems_of(error: ValidationError, accepted_keys: dict[str, list[str]]) -> 
     return [problem for problem in problems if not _is_shadow(problem, problems)]
 
 
+def in_file_order(problems: Iterable[Problem], config: object) -> list[Problem]:
+    """The problems as somebody who reads the file downwards meets them; what is missing comes last."""
+    return sorted(problems, key=lambda problem: _position(problem.path, config))
+
+
+def _position(path: str, config: object) -> list[int]:
+    """For each step of the path, how many of its siblings come before it in the file."""
+    position = []
+    for step in re.findall(r"[^.\[\]]+", path):
+        if isinstance(config, Mapping):
+            keys = list(config)
+            position.append(keys.index(step) if step in keys else len(keys))
+            config = config.get(step)
+        elif isinstance(config, Sequence) and step.isdecimal() and int(step) < len(config):
+            config = config[int(step)]
+            position.append(int(step))
+    return position
+
+
 def _is_shadow(problem: Problem, problems: Sequence[Problem]) -> bool:
     # A list whose item is wrong is reported as too short as well; only the item is news.
     return problem.kind == "too_short" and any(
@@ -82,10 +103,14 @@ def _problem(path: str, detail: ErrorDetails, accepted_keys: dict[str, list[str]
         case "missing":
             return Problem(path, "is required")
         case "extra_forbidden":
-            parent, _, key = path.rpartition(".")
-            return Problem(
-                path, unknown_key(key, accepted_keys.get(re.sub(r"\[\d+\]", "[]", parent), [])), value
-            )
+            *parent, key = detail["loc"]
+            accepted = accepted_keys.get(re.sub(r"\[\d+\]", "[]", _path(parent)), [])
+            return Problem(path, unknown_key(str(key), accepted), value)
+        case "json_invalid":
+            # Values reach the models as JSON, which only text with half a character in it fails to become.
+            return Problem("config", "holds text that is not valid Unicode")
+        case "string_type" if isinstance(value, int | float):
+            return Problem(path, "must be text: put it in quotes", value)
         case "string_pattern_mismatch":
             return Problem(
                 path, f"accepted: {PATTERN_WORDS.get(context['pattern'], context['pattern'])}", value
@@ -107,6 +132,8 @@ def unknown_key(key: str, accepted: Sequence[str]) -> str:
 def _path(location: Sequence[int | str]) -> str:
     path = ""
     for part in location:
+        if part == "[key]":  # the key of a mapping is at fault, not its value
+            continue
         path += f"[{part}]" if isinstance(part, int) else f".{part}"
     return path.lstrip(".")
 
@@ -119,6 +146,21 @@ def _join(parent: str, child: str) -> str:
 
 def _shown(path: str, value: object) -> str:
     if _SECRET_KEY.search(path):
-        return "(hidden)"
-    text = repr(value)
+        return _HIDDEN
+    text = repr(_without_secrets(value))
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _without_secrets(value: object) -> object:
+    match value:
+        case str():
+            return _PASSWORD_IN_URL.sub(rf"\1{_HIDDEN}@", value)
+        case Mapping():
+            return {
+                key: _HIDDEN if _SECRET_KEY.search(str(key)) else _without_secrets(item)
+                for key, item in value.items()
+            }
+        case list() | tuple():
+            return [_without_secrets(item) for item in value]
+        case _:
+            return value

@@ -6,12 +6,12 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Union, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
-from components.errors import Problem, SettingsError, problems_of
+from components.errors import Problem, SettingsError, in_file_order, problems_of
 from components.rules import broken_rules
 from components.settings import Settings
+from components.stack_yaml import StackFileSyntaxError, read_yaml
 
 NAMESPACE = "tf-serving"
 
@@ -25,10 +25,11 @@ def load_settings(config: Mapping[str, object], source: str) -> Settings:
         # JSON, so that strict models still take lists for tuples and text for addresses.
         settings = Settings.model_validate_json(json.dumps(config, default=str))
     except ValidationError as error:
-        raise SettingsError(source, problems_of(error, accepted_keys(Settings))) from None
+        problems = problems_of(error, accepted_keys(Settings))
+        raise SettingsError(source, in_file_order(problems, config)) from None
     problems = list(broken_rules(settings))
     if problems:
-        raise SettingsError(source, problems)
+        raise SettingsError(source, in_file_order(problems, config))
     return settings
 
 
@@ -38,11 +39,13 @@ def load_stack_file(path: Path) -> Settings:
     Raises SettingsError, also for a file that is missing or is not YAML.
     """
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = read_yaml(path.read_bytes())
     except FileNotFoundError:
         raise SettingsError(path.name, [Problem(str(path), "no such stack file")]) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SettingsError(path.name, [Problem(path.name, f"is not YAML: {error}")]) from None
+    except OSError as error:
+        raise SettingsError(path.name, [Problem(str(path), f"cannot be read: {error.strerror}")]) from None
+    except StackFileSyntaxError as error:
+        raise SettingsError(path.name, [Problem(path.name, str(error))]) from None
     config = document.get("config") if isinstance(document, dict) else None
     if not isinstance(config, dict):
         raise SettingsError(path.name, [Problem("config", "is required")])
@@ -62,7 +65,7 @@ def settings_from_pulumi(config: Mapping[str, object], stack: str) -> Settings:
 def _parsed(text: object) -> object:
     try:
         return json.loads(str(text))
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # not JSON, or numbers and nesting beyond what Python reads
         return text
 
 

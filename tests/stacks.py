@@ -7,9 +7,7 @@ import copy
 import re
 from typing import Any
 
-import pytest
-
-from components.errors import SettingsError
+from components.errors import Problem, SettingsError
 from components.plan import Plan, make_plan
 from components.settings import Settings
 from components.stack_file import load_settings
@@ -137,8 +135,17 @@ def plan(config: Config, *, stack: str = "test") -> Plan:
     return make_plan(settings(config), stack=stack, project_folder=PROJECT_FOLDER)
 
 
+def problems(config: Config) -> tuple[Problem, ...]:
+    """What is wrong with a stack; nothing, when it is accepted. Any other exception is the test's failure."""
+    try:
+        settings(config)
+    except SettingsError as error:
+        return error.problems
+    return ()
+
+
 def refusal(config: Config) -> list[str]:
     """What is said about a stack that must be refused: a line for each problem."""
-    with pytest.raises(SettingsError) as caught:
-        load_settings(config, SOURCE)
-    return [str(problem) for problem in caught.value.problems]
+    lines = [str(problem) for problem in problems(config)]
+    assert lines, "the stack was accepted"
+    return lines
