@@ -156,7 +156,7 @@ def _check_ports(wanted: Wanted, report: Report, taken: PortTaken) -> None:
 def _check_gpus(wanted: Wanted, report: Report, driver: str) -> None:
     answer = wanted.host.run(nvidia_smi.QUERY)
     try:
-        gpus = nvidia_smi.parse_gpus(answer.stdout if answer.code == 0 else answer.said)
+        gpus = nvidia_smi.parse_gpus(answer.stdout.strip() or answer.said)
     except nvidia_smi.NvidiaSmiError as error:
         report.problems.append(f"nvidia-smi names no GPU: {error}")
         return

@@ -14,6 +14,7 @@ from ops.errors import UserError
 SERVED_BY = "x-served-by"
 _PATIENCE_S = 60.0
 _ROUNDS = 400
+_PAUSE_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -98,11 +99,11 @@ def ask(question: Question, send: Send = send, patience_s: float = _PATIENCE_S) 
             status, name, body = send(question.url, question.body)
         except OSError as error:
             answers.trouble = str(error)
-            time.sleep(0.2)
+            time.sleep(_PAUSE_S)
             continue
         if status != 200:
             answers.trouble = f"{status} {body[:200].decode(errors='replace').strip()}"
-            time.sleep(0.2)
+            time.sleep(_PAUSE_S)
         elif name is None:
             answers.trouble = f"an answer without the header {SERVED_BY}"
         else:

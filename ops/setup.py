@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from ops import docker_host, models, paths
+from images.build import ensure_images
+from images.samples import write_sample_models
+from ops import docker_host, paths
 from ops.errors import UserError
 from ops.processes import together
 from ops.stack import Stack
@@ -31,12 +33,11 @@ def local_stack() -> Stack:
     made: dict[str, docker_host.Chosen] = {}
 
     def engine_and_images() -> None:
-        from images.build import ensure_images
-
         made["engine"] = docker_host.ensure_engine()
         ensure_images(made["engine"].docker_host)
 
-    together(ensure_tools, engine_and_images, models.ensure_models)
+    together(ensure_tools, engine_and_images)
+    write_sample_models(paths.LOCAL / "models")
     stack = cli(LOCAL_STACK, {"DOCKER_HOST": made["engine"].docker_host}, backend=local_backend())
     stack.free_stale_locks()
     stack.ensure_exists()

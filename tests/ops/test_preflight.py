@@ -1,0 +1,194 @@
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+import pytest
+
+from ops.hosts import Host, Result
+from ops.preflight import Report, Wanted, check
+
+UUIDS = [f"GPU-1a2b3c4d-0000-4000-8000-00000000000{i}" for i in range(2)]
+SMI = "".join(f"{i}, {uuid}, 535.129.03, Disabled\n" for i, uuid in enumerate(UUIDS))
+MIG = "MIG-5e6f7a8b-1111-5111-9111-000000000001"
+
+GOOD = {
+    "docker version": "24.0.7 1.43\n",
+    "docker info --format {{.NCPU}} {{.MemTotal}}": f"128 {512 * 2**30}\n",
+    "docker info --format {{.DockerRootDir}}": "/var/lib/docker\n",
+    "df --output=avail --block-size=1M /var/lib/docker": "Avail\n900000\n",
+    "docker image inspect": "-\n",
+    "ls -1 /srv/models/resnet50": "1\n2\n",
+    "nvidia-smi --query-gpu": SMI,
+}
+
+
+@dataclass(frozen=True)
+class FakeHost(Host):
+    """Answers by the beginning of a command; one that nobody foresaw fails the test."""
+
+    answers: dict[str, str | Result] = field(default_factory=dict)
+
+    def run(self, command: Sequence[str], patience_s: float = 30) -> Result:
+        assert patience_s == 30
+        line = " ".join(command)
+        found = [answer for start, answer in self.answers.items() if line.startswith(start)]
+        assert len(found) == 1, f"{len(found)} answers for: {line}"
+        answer = found[0]
+        return answer if isinstance(answer, Result) else Result(0, answer, "")
+
+    def docker(self, *arguments: str) -> Result:
+        return self.run(["docker", *arguments])
+
+
+def wanted(answers: Mapping[str, str | Result] = MappingProxyType({})) -> Wanted:
+    return Wanted(
+        node="gpu-01",
+        host=FakeHost("ssh://deploy@gpu-01", answers={**GOOD, **answers}),
+        driver="535.129.03",
+        gpus=tuple(enumerate(UUIDS)),
+        highest_cpu=127,
+        memory_mib=500_000,
+        images=("tensorflow/serving:2.14.1-gpu",),
+        folders=("/srv/models/resnet50",),
+        ports=(("192.0.2.7", 8080),),
+    )
+
+
+def never(_address: str, _port: int) -> bool:
+    raise AssertionError("the ports of another machine can't be tried from here")
+
+
+def problems(node: Wanted, taken: Callable[[str, int], bool] = never) -> list[str]:
+    return check(node, taken).problems
+
+
+def test_a_node_that_has_everything_has_no_problem_and_says_what_was_seen() -> None:
+    assert check(wanted(), never) == Report(
+        facts=[
+            "engine 24.0.7",
+            "images are there",
+            "878 GiB free in /var/lib/docker",
+            "2 GPUs, driver 535.129.03",
+        ]
+    )
+
+
+def test_a_node_that_does_not_answer_is_one_problem_and_nothing_else_is_tried() -> None:
+    silent = FakeHost(
+        "ssh://deploy@gpu-01", answers={"docker version": Result(255, "", "ssh: connection refused\n")}
+    )
+    node = replace(wanted(), host=silent)
+    assert problems(node) == ["no Docker Engine answers at ssh://deploy@gpu-01: ssh: connection refused"]
+
+
+def test_all_problems_of_a_node_are_told_at_once() -> None:
+    node = wanted(
+        {
+            "docker version": "19.03.1 1.40",
+            "docker info --format {{.NCPU}} {{.MemTotal}}": f"64 {256 * 2**30}",
+            "docker image inspect": Result(1, "", "No such image"),
+            "docker manifest inspect": Result(1, "", "denied"),
+            "df --output=avail --block-size=1M /var/lib/docker": "Avail\n5000",
+            "ls -1 /srv/models/resnet50": Result(2, "", "ls: cannot access: No such file or directory"),
+            "nvidia-smi --query-gpu": f"0, {UUIDS[1]}, 525.85.12, Disabled\n",
+        }
+    )
+    assert problems(node) == [
+        "engine 19.03.1 speaks API 1.40; at least 1.41 (Docker 20.10) is needed",
+        "the stack file names CPU 127, the machine has 0 to 63",
+        "memory_mib is 500000 in the stack file, the machine has 262144",
+        "image tensorflow/serving:2.14.1-gpu is not there and cannot be pulled: denied",
+        "5000 MiB free in /var/lib/docker, at least 15360 are needed",
+        "model folder /srv/models/resnet50: ls: cannot access: No such file or directory",
+        "driver is 525.85.12, the stack file says 535.129.03",
+        f"GPU 0 ({UUIDS[0]}) is not there; found: {UUIDS[1]}",
+        f"{UUIDS[1]} is GPU 0 there, the stack file says 1",
+    ]
+
+
+def test_an_image_that_can_be_pulled_is_no_problem_but_needs_room() -> None:
+    node = wanted(
+        {
+            "docker image inspect": Result(1, "", "No such image"),
+            "docker manifest inspect": "{}",
+            "df --output=avail --block-size=1M /var/lib/docker": "Avail\n14000",
+        }
+    )
+    assert problems(node) == ["14000 MiB free in /var/lib/docker, at least 15360 are needed"]
+
+
+def test_a_model_folder_without_a_version_is_a_problem() -> None:
+    assert problems(wanted({"ls -1 /srv/models/resnet50": "saved_model.pb\nvariables\n"})) == [
+        "model folder /srv/models/resnet50 holds no version folder (1/, 2/, ...)"
+    ]
+
+
+def test_a_driver_that_does_not_fit_its_library_is_told_in_its_own_words() -> None:
+    said = Result(18, "Failed to initialize NVML: Driver/library version mismatch\nNVML library: 535.1\n", "")
+    assert problems(wanted({"nvidia-smi --query-gpu": said})) == [
+        "nvidia-smi names no GPU: Failed to initialize NVML: Driver/library version mismatch"
+    ]
+
+
+def test_a_split_gpu_is_refused_and_its_mig_instance_accepted() -> None:
+    split = SMI.replace("Disabled", "Enabled", 1)
+    listed = f"GPU 0: A100 (UUID: {UUIDS[0]})\n  MIG 3g.40gb  Device 0: (UUID: {MIG})\n"
+    node = wanted({"nvidia-smi --query-gpu": split, "nvidia-smi -L": listed})
+    assert problems(node) == [f"GPU 0 ({UUIDS[0]}) is in MIG mode: name its instances' UUIDs (nvidia-smi -L)"]
+    assert problems(replace(node, gpus=((0, MIG), (1, UUIDS[1])))) == []
+
+
+def test_simulated_gpus_are_not_looked_for_and_that_is_said() -> None:
+    node = replace(wanted(), driver=None)
+    node.host.answers.pop("nvidia-smi --query-gpu")  # type: ignore[attr-defined]
+    report = check(node, never)
+    assert report.problems == []
+    assert "GPUs are simulated: not looked for" in report.facts
+
+
+@pytest.mark.parametrize(("published", "expected"), [("", 1), ("0123abcd\n", 0)])
+def test_a_port_in_use_here_is_a_problem_unless_a_container_has_it(published: str, expected: int) -> None:
+    node = wanted({"docker ps --quiet --filter publish=8080": published})
+    here = replace(node, host=replace(node.host, endpoint="default"))
+    assert len(problems(here, lambda _address, port: port == 8080)) == expected
+
+
+SSH = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]
+STRICT = ("-o", "StrictHostKeyChecking=yes")
+
+
+@pytest.mark.parametrize(
+    ("host", "before"),
+    [
+        (
+            Host("ssh://deploy@gpu-01:2222", STRICT),
+            ["ssh", *STRICT, *SSH, "-p", "2222", "--", "deploy@gpu-01"],
+        ),
+        (Host("ssh://gpu-02"), ["ssh", *SSH, "--", "gpu-02"]),
+        (Host("unix:///run/x.sock"), ["docker", "--host", "unix:///run/x.sock"]),
+        (Host("default"), ["docker"]),
+    ],
+)
+def test_commands_go_where_the_endpoint_says(
+    host: Host, before: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[list[str]] = []
+
+    def note(words: Sequence[str], _patience_s: float) -> Result:
+        ran.append(list(words))
+        return Result(0, "", "")
+
+    monkeypatch.setattr("ops.hosts._run", note)
+    host.docker("info", "--format", "{{.NCPU}} x")
+    # A shell at the other end splits what ssh is given, so it gets one quoted text.
+    after = ["docker info --format '{{.NCPU}} x'"] if host.remote else ["info", "--format", "{{.NCPU}} x"]
+    assert ran == [before + after]
+
+
+def test_a_program_that_is_missing_here_is_a_result_not_a_crash() -> None:
+    missing = Host("default").run(["no-such-program-here"])
+    assert (missing.code, missing.said) == (127, "no-such-program-here: not found on this machine")
+
+
+def test_a_command_that_hangs_is_given_up() -> None:
+    assert Host("default").run(["sleep", "60"], patience_s=0.1).code == 124

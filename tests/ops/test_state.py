@@ -1,0 +1,165 @@
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from ops import paths
+from ops.errors import UserError
+from ops.state import Backend, team_backend, throw_away_backend
+
+SALT = "encryptionsalt: v1:c2FsdA==:v1:bm9uY2U=:Y2lwaGVy"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with a stack file and a home without a login."""
+    (tmp_path / "Pulumi.yaml").write_text("name: tf-serving\nruntime: python\n")
+    (tmp_path / "Pulumi.local.yaml").write_text("config:\n  a:b: 1\n")
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
+    monkeypatch.setattr(paths, "LOCAL", tmp_path / ".local")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return tmp_path
+
+
+def deployed(backend: Backend, latest: dict[str, object] | None) -> Path:
+    file = backend.state / ".pulumi" / "stacks" / "tf-serving" / "local.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"version": 3, "checkpoint": {"stack": "local", "latest": latest}}))
+    return file
+
+
+def test_the_passphrase_is_made_once_and_is_for_its_owner_alone(tmp_path: Path) -> None:
+    backend = Backend(tmp_path)
+    backend.prepare()
+    first = backend.passphrase.read_text()
+    backend.prepare()
+    assert backend.passphrase.read_text() == first
+    assert len(first) >= 32
+    assert stat.S_IMODE(backend.passphrase.stat().st_mode) == 0o600
+
+
+def test_a_lost_passphrase_is_not_replaced_while_there_is_state(tmp_path: Path) -> None:
+    backend = Backend(tmp_path)
+    deployed(backend, None)
+    with pytest.raises(UserError, match=r"passphrase .* is gone"):
+        backend.prepare()
+    assert not backend.passphrase.exists()
+
+
+def test_pulumi_is_given_a_copy_with_the_salt_and_the_committed_file_stays(project: Path) -> None:
+    backend = Backend(project / "made")
+    backend.prepare()
+    backend.salt.write_text(f"{SALT}\n")
+    copy = backend.write_config("local")
+    assert copy.read_text() == f"config:\n  a:b: 1\n{SALT}\n"
+    assert (project / "Pulumi.local.yaml").read_text() == "config:\n  a:b: 1\n"
+
+
+def test_a_salt_that_a_team_committed_is_not_doubled(project: Path) -> None:
+    backend = Backend(project / "made")
+    backend.prepare()
+    backend.salt.write_text(f"{SALT}\n")
+    (project / "Pulumi.local.yaml").write_text("encryptionsalt: v1:own\nconfig:\n  a:b: 1\n")
+    assert backend.write_config("local").read_text().count("encryptionsalt") == 1
+
+
+def test_a_salt_that_was_lost_comes_back_from_the_state(tmp_path: Path) -> None:
+    backend = Backend(tmp_path)
+    deployed(backend, {"secrets_providers": {"type": "passphrase", "state": {"salt": "v1:x"}}})
+    assert backend.recover_salt("local")
+    assert backend.salt.read_text() == "encryptionsalt: v1:x\n"
+
+
+@pytest.mark.parametrize("latest", [None, {"resources": []}])
+def test_a_stack_whose_making_was_interrupted_is_made_again(
+    tmp_path: Path, latest: dict[str, object] | None
+) -> None:
+    backend = Backend(tmp_path)
+    file = deployed(backend, latest)
+    assert not backend.recover_salt("local")
+    assert not file.exists()
+
+
+def test_removing_the_state_leaves_what_else_lies_beside_it(project: Path) -> None:
+    backend = Backend(project / "made")
+    backend.prepare()
+    backend.salt.write_text(SALT)
+    backend.write_config("local")
+    (backend.folder / "docker").mkdir()
+    backend.remove()
+    assert [entry.name for entry in backend.folder.iterdir()] == ["docker"]
+
+
+def test_nothing_of_the_users_pulumi_reaches_state_of_ours(tmp_path: Path) -> None:
+    users = {
+        "PULUMI_BACKEND_URL": "s3://team",
+        "PULUMI_CONFIG_PASSPHRASE": "x",
+        "PULUMI_ACCESS_TOKEN": "pul-1",
+        "PULUMI_STACK": "prod",
+        "PATH": "/bin",
+    }
+    assert Backend(tmp_path).env(users) == {
+        "PATH": "/bin",
+        "PULUMI_BACKEND_URL": f"file://{tmp_path}/state",
+        "PULUMI_CONFIG_PASSPHRASE_FILE": f"{tmp_path}/passphrase",
+    }
+
+
+def test_a_plan_from_nothing_leaves_nothing() -> None:
+    backend, folder = throw_away_backend()
+    with folder:
+        backend.prepare()
+        assert backend.passphrase.exists()
+    assert not backend.folder.exists()
+
+
+def test_without_a_backend_and_a_login_a_team_has_none(project: Path) -> None:
+    assert team_backend({}, project / "Pulumi.yaml") is None
+
+
+@pytest.mark.parametrize("token", ["", "pul-0123"])
+def test_an_access_token_alone_means_pulumi_cloud(project: Path, token: str) -> None:
+    found = team_backend({"PULUMI_ACCESS_TOKEN": token}, project / "Pulumi.yaml")
+    assert found == ("https://api.pulumi.com" if token else None)
+
+
+def test_the_environment_wins_over_the_project_and_the_project_over_the_login(project: Path) -> None:
+    login = project / "home" / ".pulumi" / "credentials.json"
+    login.parent.mkdir(parents=True)
+    login.write_text(json.dumps({"current": "gs://login"}))
+    file = project / "Pulumi.yaml"
+    assert team_backend({}, file) == "gs://login"
+    file.write_text("name: tf-serving\nbackend:\n  url: s3://project\n")
+    assert team_backend({}, file) == "s3://project"
+    assert team_backend({"PULUMI_BACKEND_URL": "azblob://shell"}, file) == "azblob://shell"
+
+
+@pytest.mark.parametrize("text", ["", "not json", "[]", '{"current": ""}', '{"current": 7}'])
+def test_a_spoilt_or_empty_login_is_no_login(project: Path, text: str) -> None:
+    login = project / "home" / ".pulumi" / "credentials.json"
+    login.parent.mkdir(parents=True)
+    login.write_text(text)
+    assert team_backend({}, project / "Pulumi.yaml") is None
+
+
+@pytest.mark.parametrize("form", ["file://{}/.local/state", "file://{}/x/../.local/state", "{}/.local/state"])
+def test_state_that_we_generated_is_refused_for_a_team(project: Path, form: str) -> None:
+    env = {"PULUMI_BACKEND_URL": form.format(project)}
+    with pytest.raises(UserError, match=r"state backend .* generated for the local stack(?s:.*)s3://"):
+        team_backend(env, project / "Pulumi.yaml")
+
+
+def test_a_passphrase_that_we_generated_is_refused_for_a_team(project: Path) -> None:
+    env = {
+        "PULUMI_BACKEND_URL": "s3://team",
+        "PULUMI_CONFIG_PASSPHRASE_FILE": str(project / ".local" / "passphrase"),
+    }
+    with pytest.raises(UserError, match=r"passphrase file .* generated for the local stack"):
+        team_backend(env, project / "Pulumi.yaml")
+
+
+def test_a_file_backend_of_the_users_own_is_the_users_choice(project: Path) -> None:
+    env = {**os.environ, "PULUMI_BACKEND_URL": f"file://{project}/elsewhere"}
+    assert team_backend(env, project / "Pulumi.yaml") == f"file://{project}/elsewhere"
