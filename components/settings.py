@@ -6,7 +6,7 @@ Rules across models are in `rules.py`; `stack_file.py` loads.
 from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -33,6 +33,16 @@ class Model(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
 
+    def _rules(self) -> Iterator[Problem]:
+        """Findings of the rules that hold inside this model: one method a rule, named for it."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def _every_rule_holds(self) -> Self:
+        # One validator for all rules: pydantic stops at the first that raises, and all findings are wanted.
+        raise_if_any(self._rules())
+        return self
+
 
 def _repeated(path: str, key: str, values: Sequence[object]) -> Iterator[Problem]:
     for position, value in enumerate(values):
@@ -51,7 +61,7 @@ class Gpu(Model):
     uuid: GpuId
     """What pins an instance: indices move when a card is lost, UUIDs do not."""
     numa_node: Annotated[int, Field(ge=0, le=7)] = 0
-    """NUMA node of the GPU (`nvidia-smi topo -m`); the instance's memory is taken from it."""
+    """NUMA node of the GPU (`nvidia-smi topo -m`). Memory follows the CPUs: Linux takes it where a thread runs."""
     cpus: CpuSet | None = None
     """CPUs beside the GPU, for its instance alone, such as `0-15,64-79`. Unset: no pinning."""
 
@@ -64,12 +74,13 @@ class Docker(Model):
     ssh_options: tuple[str, ...] = ()
     """Options for the ssh program, such as `[-o, StrictHostKeyChecking=yes]`."""
 
-    @model_validator(mode="after")
-    def ssh_options_need_ssh(self) -> "Docker":
+    def _rules(self) -> Iterator[Problem]:
+        yield from self._ssh_options_need_ssh()
+
+    def _ssh_options_need_ssh(self) -> Iterator[Problem]:
         """Options for ssh mean nothing to an endpoint that is not reached by ssh."""
         if self.ssh_options and not self.endpoint.startswith("ssh://"):
-            raise_if_any([Problem("ssh_options", f"only for ssh:// endpoints, not {self.endpoint}")])
-        return self
+            yield Problem("ssh_options", f"only for ssh:// endpoints, not {self.endpoint}")
 
 
 class Node(Model):
@@ -89,24 +100,18 @@ class Node(Model):
     share_cpus: bool = False
     """Let slots name the same CPUs: for machines with fewer CPUs than slots."""
 
-    @model_validator(mode="after")
-    def gpus_are_told_apart(self) -> "Node":
+    def _rules(self) -> Iterator[Problem]:
+        yield from self._gpus_are_told_apart()
+        yield from self._cpus_are_not_shared()
+        yield from self._subnet_is_private_and_large_enough()
+
+    def _gpus_are_told_apart(self) -> Iterator[Problem]:
         """Each index and each UUID stands once."""
-        raise_if_any(
-            [
-                *_repeated("gpus", "index", [gpu.index for gpu in self.gpus]),
-                *_repeated("gpus", "uuid", [gpu.uuid for gpu in self.gpus]),
-            ]
-        )
-        return self
+        yield from _repeated("gpus", "index", [gpu.index for gpu in self.gpus])
+        yield from _repeated("gpus", "uuid", [gpu.uuid for gpu in self.gpus])
 
-    @model_validator(mode="after")
-    def cpus_are_not_shared(self) -> "Node":
+    def _cpus_are_not_shared(self) -> Iterator[Problem]:
         """Two servers on the same CPUs each size their thread pools as if alone."""
-        raise_if_any(self._shared_cpus())
-        return self
-
-    def _shared_cpus(self) -> Iterator[Problem]:
         if self.share_cpus:
             return
         owner: dict[int, int] = {}
@@ -122,12 +127,10 @@ class Node(Model):
                 )
             owner.update(dict.fromkeys(cpus - owner.keys(), position))
 
-    @model_validator(mode="after")
-    def subnet_is_private_and_large_enough(self) -> "Node":
+    def _subnet_is_private_and_large_enough(self) -> Iterator[Problem]:
         """Containers get fixed addresses in it, so it must be the node's own."""
         if not self.subnet.is_private or self.subnet.prefixlen > 24:
-            raise_if_any([Problem("subnet", "a private IPv4 network of /24 or larger", str(self.subnet))])
-        return self
+            yield Problem("subnet", "a private IPv4 network of /24 or larger", str(self.subnet))
 
 
 class Images(Model):
@@ -148,15 +151,14 @@ class VersionPolicy(Model):
     specific: Annotated[tuple[ModelVersion, ...], Field(min_length=1)] | None = None
     """These versions."""
 
-    @model_validator(mode="after")
-    def exactly_one(self) -> "VersionPolicy":
+    def _rules(self) -> Iterator[Problem]:
+        yield from self._exactly_one_is_given()
+        yield from _repeated("specific", "", list(self.specific or ()))
+
+    def _exactly_one_is_given(self) -> Iterator[Problem]:
         """The server's policy is a oneof: two at once do not parse there."""
-        if len(self.model_fields_set & {"latest", "all", "specific"}) != 1:
-            raise_if_any(
-                [Problem("", "give exactly one of latest: <n>, all: true, specific: [<version>, …]")]
-            )
-        raise_if_any(_repeated("specific", "", list(self.specific or ())))
-        return self
+        if len(self.model_dump(exclude_none=True)) != 1:
+            yield Problem("", "give exactly one of latest: <n>, all: true, specific: [<version>, …]")
 
 
 class ServedModel(Model):
@@ -169,13 +171,11 @@ class ServedModel(Model):
     labels: Mapping[Label, ModelVersion] = {}
     """Names for versions, as in `/v1/models/<model>/labels/<label>`."""
 
-    @model_validator(mode="after")
-    def labels_name_versions_that_are_kept(self) -> "ServedModel":
-        """A label on a version that the policy drops answers NOT_FOUND at request time."""
-        raise_if_any(self._dropped_labels())
-        return self
+    def _rules(self) -> Iterator[Problem]:
+        yield from self._labels_name_versions_that_are_kept()
 
-    def _dropped_labels(self) -> Iterator[Problem]:
+    def _labels_name_versions_that_are_kept(self) -> Iterator[Problem]:
+        """A label on a version that the policy drops answers NOT_FOUND at request time."""
         kept = self.versions
         for label, version in self.labels.items():
             if kept.specific is not None and version not in kept.specific:
@@ -208,13 +208,11 @@ class Batching(Model):
     allowed_batch_sizes: tuple[Annotated[int, Field(ge=1)], ...] = ()
     """Sizes that batches are padded up to: ascending, the last one equal to max_batch_size."""
 
-    @model_validator(mode="after")
-    def allowed_sizes_ascend_to_the_maximum(self) -> "Batching":
-        """The server refuses another last size when the model loads, minutes after it started."""
-        raise_if_any(self._misplaced_sizes())
-        return self
+    def _rules(self) -> Iterator[Problem]:
+        yield from self._allowed_sizes_ascend_to_the_maximum()
 
-    def _misplaced_sizes(self) -> Iterator[Problem]:
+    def _allowed_sizes_ascend_to_the_maximum(self) -> Iterator[Problem]:
+        """The server refuses another last size when the model loads, minutes after it started."""
         sizes = self.allowed_batch_sizes
         if any(later <= earlier for earlier, later in pairwise(sizes)):
             yield Problem("allowed_batch_sizes", "must increase", list(sizes))
@@ -243,12 +241,13 @@ class Memory(Model):
     shm_mib: Annotated[int, Field(ge=1)] = 64
     """Shared memory in MiB; the server itself does not use it."""
 
-    @model_validator(mode="after")
-    def shared_memory_fits(self) -> "Memory":
+    def _rules(self) -> Iterator[Problem]:
+        yield from self._shared_memory_fits()
+
+    def _shared_memory_fits(self) -> Iterator[Problem]:
         """Shared memory counts against the container's limit."""
         if self.shm_mib > self.container_mib:
-            raise_if_any([Problem("shm_mib", f"exceeds container_mib {self.container_mib}", self.shm_mib)])
-        return self
+            yield Problem("shm_mib", f"exceeds container_mib {self.container_mib}", self.shm_mib)
 
 
 Threads = Annotated[int, Field(ge=1, le=4096)]
@@ -286,19 +285,16 @@ class Pool(Model):
     load_timeout_s: Annotated[int, Field(ge=10, le=86400)] = 600
     """Patience for loading, in seconds: `up` waits this long for each instance before it fails."""
 
-    @model_validator(mode="after")
-    def models_are_told_apart(self) -> "Pool":
+    def _rules(self) -> Iterator[Problem]:
+        yield from self._models_are_told_apart()
+        yield from self._batches_can_fill()
+
+    def _models_are_told_apart(self) -> Iterator[Problem]:
         """A server refuses two models of one name."""
-        raise_if_any(_repeated("models", "name", [model.name for model in self.models]))
-        return self
+        yield from _repeated("models", "name", [model.name for model in self.models])
 
-    @model_validator(mode="after")
-    def batches_can_fill(self) -> "Pool":
+    def _batches_can_fill(self) -> Iterator[Problem]:
         """Each waiting request holds a thread, so fewer threads than max_batch_size never fill a batch."""
-        raise_if_any(self._too_few_threads())
-        return self
-
-    def _too_few_threads(self) -> Iterator[Problem]:
         if self.batching is None or (self.threads.grpc_max is None and self.threads.rest is None):
             return
         most = max(self.threads.grpc_max or 0, self.threads.rest or 0)
@@ -331,17 +327,17 @@ class FrontEnd(Model):
     memory_mib: Annotated[int, Field(ge=256)] = 1024
     """Memory limit of Envoy's container in MiB; it sheds load before it gets there."""
 
-    @model_validator(mode="after")
-    def ports_differ(self) -> "FrontEnd":
+    def _rules(self) -> Iterator[Problem]:
+        yield from self._ports_differ()
+
+    def _ports_differ(self) -> Iterator[Problem]:
         """One port, one listener."""
         ports = {"rest_port": self.rest_port, "grpc_port": self.grpc_port, "metrics_port": self.metrics_port}
-        names = list(ports)
-        raise_if_any(
-            Problem(name, f"is also {names[list(ports.values()).index(port)]}", port)
-            for position, (name, port) in enumerate(ports.items())
-            if port in list(ports.values())[:position]
-        )
-        return self
+        owner: dict[int, str] = {}
+        for name, port in ports.items():
+            first = owner.setdefault(port, name)
+            if first != name:
+                yield Problem(name, f"is also {first}", port)
 
 
 class Rollout(Model):
