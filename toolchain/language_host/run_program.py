@@ -3,10 +3,13 @@
 import asyncio
 import json
 import logging
+import os
 import runpy
+import signal
 import sys
 import traceback
 from pathlib import Path
+from types import FrameType
 
 # Exit codes that the language host knows besides 0: the user has seen the error, or has interrupted.
 SHOWN = 32
@@ -15,6 +18,7 @@ INTERRUPTED = 130
 
 def main() -> int:
     """Run the program that the first argument, a JSON object, describes."""
+    signal.signal(signal.SIGINT, _leave)
     request = json.loads(sys.argv[1])
     try:
         import pulumi
@@ -54,13 +58,18 @@ def main() -> int:
     except Exception as error:  # noqa: BLE001 whatever a program raises is shown, once
         pulumi.log.error(_from_the_program(error, program))
         return SHOWN
-    except KeyboardInterrupt:
-        return INTERRUPTED
     finally:
         loop.close()
         sys.stdout.flush()
         sys.stderr.flush()
     return 0
+
+
+def _leave(_signal: int, _frame: FrameType | None) -> None:
+    """End at once: the engine is cancelling, and a program that unwinds prints what nobody asked for."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(INTERRUPTED)
 
 
 def _run(program: str) -> None:
@@ -69,19 +78,19 @@ def _run(program: str) -> None:
 
 def _from_the_program(error: BaseException, program: str) -> str:
     """The traceback without the frames of those who started the program."""
-    frames = traceback.extract_tb(error.__traceback__)
     path = Path(program).resolve()
     folder = path if path.is_dir() else path.parent
-    first = next(
-        (index for index, frame in enumerate(frames) if _is_below(Path(frame.filename).resolve(), folder)), 0
-    )
+    frames = traceback.extract_tb(error.__traceback__)
+    without_any = len(frames) if isinstance(error, SyntaxError) else 0  # it names its line itself
+    first = next((index for index, frame in enumerate(frames) if _is_below(frame, folder)), without_any)
     shown = traceback.TracebackException.from_exception(error)
     shown.stack = traceback.StackSummary.from_list(frames[first:])
     return "".join(shown.format())
 
 
-def _is_below(file: Path, folder: Path) -> bool:
-    return file.is_relative_to(folder) and "site-packages" not in file.parts
+def _is_below(frame: traceback.FrameSummary, folder: Path) -> bool:
+    file = Path(frame.filename)
+    return file.is_absolute() and file.resolve().is_relative_to(folder) and "site-packages" not in file.parts
 
 
 if __name__ == "__main__":
