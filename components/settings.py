@@ -27,6 +27,9 @@ from components.types import (
     parse_cpus,
 )
 
+# Those of RFC 1918: what the standard library calls private holds the loopback and link-local ones as well.
+_PRIVATE_NETWORKS = tuple(IPv4Network(net) for net in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))
+
 
 class Model(BaseModel):
     """Base of every settings model: frozen, nothing coerced, and a key that it does not know is an error."""
@@ -129,7 +132,8 @@ class Node(Model):
 
     def _subnet_is_private_and_large_enough(self) -> Iterator[Problem]:
         """Containers get fixed addresses in it, so it must be the node's own."""
-        if not self.subnet.is_private or self.subnet.prefixlen > 24:
+        private = any(self.subnet.subnet_of(network) for network in _PRIVATE_NETWORKS)
+        if not private or self.subnet.prefixlen > 24:
             yield Problem("subnet", "a private IPv4 network of /24 or larger", str(self.subnet))
 
 
