@@ -28,13 +28,14 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     except KeyboardInterrupt:
         sys.stdout.flush()
-        print(f"\nmake {options.command}: interrupted. {_AFTER.get(options.command, '')}", file=sys.stderr)
+        after = _AFTER.get(options.command, "")
+        print(f"\nmake {options.command}: interrupted.{after}", file=sys.stderr)
         return EXIT_INTERRUPTED
 
 
 _AFTER = {
-    "up": "What was made so far is in the stack's state: `make up` goes on, `make down` removes it.",
-    "down": "`make down` again goes on from here.",
+    "up": " What was made so far is in the stack's state: `make up` goes on, `make down` removes it.",
+    "down": " `make down` again goes on from here.",
 }
 
 

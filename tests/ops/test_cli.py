@@ -1,0 +1,83 @@
+import pytest
+
+from ops import cli, paths, setup, tiers, up
+from ops.errors import UserError
+from ops.tiers import Outcome
+from toolchain.errors import ToolchainError
+
+
+@pytest.mark.parametrize("error", [UserError("Start Docker."), ToolchainError("Start Docker.")])
+def test_a_problem_is_one_message_without_a_traceback_and_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception
+) -> None:
+    def fails(_stack: str, _arguments: list[str]) -> int:
+        raise error
+
+    monkeypatch.setattr(up, "preview", fails)
+    assert cli.main(["preview"]) == 1
+    assert capsys.readouterr().err == "make preview: Start Docker.\n"
+
+
+def test_an_interrupt_is_one_line_and_exit_code_130(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: object
+) -> None:
+    def interrupted(_stack: str, _arguments: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(up, "preview", interrupted)
+    assert cli.main(["preview"]) == 130
+    assert capsys.readouterr().err == "\nmake preview: interrupted.\n"
+
+
+def test_arguments_for_pulumi_come_through_as_a_shell_would_split_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    got: list[object] = []
+
+    def note(stack: str, arguments: list[str]) -> int:
+        got.extend([stack, arguments])
+        return 5
+
+    monkeypatch.setattr(up, "preview", note)
+    assert cli.main(["preview", "--stack", "prod", "--arguments=--diff --target 'a b'"]) == 5
+    assert got == ["prod", ["--diff", "--target", "a b"]]
+
+
+def test_a_stack_without_a_file_is_refused_with_those_that_there_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(setup, "ensure_tools", lambda: pytest.fail("nothing may be set up for it"))
+    assert cli.main(["preview", "--stack", "prdo"]) == 1
+    assert "no Pulumi.prdo.yaml; stacks here: local, prod" in capsys.readouterr().err
+    assert not paths.stack_file("prdo").exists()
+
+
+def test_every_marker_of_the_tests_has_a_tier_and_no_test_is_in_two(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    selections = {tier.name: tier.selection for tier in tiers.TIERS}
+    assert selections["unit"] == "not simulator and not envoy and not preview and not integration"
+    assert set(selections) == {"unit", "simulator", "envoy", "preview", "integration"}
+
+
+def test_an_unknown_tier_is_refused_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["test", "intergation"]) == 1
+    assert "No tier intergation; there are: unit, simulator" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "last"),
+    [
+        ([Outcome("unit", 1.5, passed=3)], "===== 3 passed in 1.50s ====="),
+        (
+            [Outcome("unit", 1.0, passed=3, skipped=1), Outcome("envoy", 1.0, passed=1, failed=2, ok=False)],
+            "===== 2 failed, 4 passed, 1 skipped in 2.00s =====",
+        ),
+        ([Outcome("lint", 1.0, ok=False)], "===== a tier failed, 0 passed in 1.00s ====="),
+    ],
+)
+def test_the_last_line_says_what_pytest_would_say(
+    capsys: pytest.CaptureFixture[str], outcomes: list[Outcome], last: str
+) -> None:
+    tiers._summary(outcomes)
+    assert capsys.readouterr().out.splitlines()[-1] == last
