@@ -10,10 +10,12 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network
 from pathlib import PurePosixPath
 
 from ops import nvidia_smi, paths
 from ops.hosts import Host
+from ops.networks import networks_in
 
 # Docker 20.10: the first with GPU device requests by the `nvidia` driver as we ask for them.
 _OLDEST_API = (1, 41)
@@ -34,6 +36,7 @@ class Wanted:
     images: tuple[str, ...]
     folders: tuple[str, ...]
     ports: tuple[tuple[str, int], ...]
+    subnet: str
 
 
 @dataclass
@@ -67,6 +70,7 @@ def check(wanted: Wanted, taken: PortTaken = port_taken) -> Report:
     to_pull = _check_images(wanted, report)
     _check_disk(wanted, report, _FREE_MIB_TO_PULL if to_pull else _FREE_MIB)
     _check_folders(wanted, report)
+    _check_subnet(wanted, report)
     if not wanted.host.remote:
         _check_ports(wanted, report, taken)
     if wanted.driver is None:
@@ -146,6 +150,21 @@ def _check_folders(wanted: Wanted, report: Report) -> None:
             report.problems.append(f"model folder {folder} holds no version folder (1/, 2/, ...)")
 
 
+def _check_subnet(wanted: Wanted, report: Report) -> None:
+    """Another engine's network, a VPN: Docker itself only looks at its own networks."""
+    subnet = IPv4Network(wanted.subnet)
+    listed = wanted.host.docker("network", "ls", "--quiet").stdout.split()
+    form = "{{range .IPAM.Config}}{{.Subnet}} {{end}}"
+    own = networks_in(wanted.host.docker("network", "inspect", "--format", form, *listed).stdout)
+    if any(subnet.overlaps(network) for network in own):
+        return
+    for line in wanted.host.run(["ip", "-4", "route", "show", "table", "all"]).stdout.splitlines():
+        target = networks_in(" ".join(line.split()[:2]))[:1]
+        if any(subnet.overlaps(network) for network in target):
+            report.problems.append(f"subnet {subnet} is in use there already: {line.strip()}")
+            return
+
+
 def _check_ports(wanted: Wanted, report: Report, taken: PortTaken) -> None:
     for address, port in wanted.ports:
         published = wanted.host.docker("ps", "--quiet", "--filter", f"publish={port}").stdout.strip()
@@ -210,6 +229,7 @@ def wanted_of(stack: str) -> list[Wanted]:
                     (str(front.bind), front.grpc_port),
                     ("127.0.0.1", front.metrics_port),
                 ),
+                subnet=str(spec.subnet),
             )
         )
     return wanted

@@ -19,6 +19,9 @@ GOOD = {
     "docker image inspect": "-\n",
     "ls -1 /srv/models/resnet50": "1\n2\n",
     "nvidia-smi --query-gpu": SMI,
+    "docker network ls --quiet": "0a\n0b\n",
+    "docker network inspect --format {{range .IPAM.Config}}{{.Subnet}} {{end}} 0a 0b": "172.17.0.0/16\n",
+    "ip -4 route show table all": "default via 192.0.2.1 dev eth0\n172.17.0.0/16 dev docker0 scope link\n",
 }
 
 
@@ -51,6 +54,7 @@ def wanted(answers: Mapping[str, str | Result] = MappingProxyType({})) -> Wanted
         images=("tensorflow/serving:2.14.1-gpu",),
         folders=("/srv/models/resnet50",),
         ports=(("192.0.2.7", 8080),),
+        subnet="172.29.80.0/24",
     )
 
 
@@ -121,6 +125,20 @@ def test_a_model_folder_without_a_version_is_a_problem() -> None:
     assert problems(wanted({"ls -1 /srv/models/resnet50": "saved_model.pb\nvariables\n"})) == [
         "model folder /srv/models/resnet50 holds no version folder (1/, 2/, ...)"
     ]
+
+
+ROUTE = "172.29.0.0/16 via 10.8.0.1 dev tun0 table 220"
+
+
+def test_a_subnet_that_is_routed_elsewhere_is_a_problem() -> None:
+    assert problems(wanted({"ip -4 route show table all": ROUTE})) == [
+        f"subnet 172.29.80.0/24 is in use there already: {ROUTE}"
+    ]
+
+
+def test_the_stacks_own_network_does_not_count_against_it() -> None:
+    own = "docker network inspect --format {{range .IPAM.Config}}{{.Subnet}} {{end}} 0a 0b"
+    assert problems(wanted({own: "172.29.80.0/25\n", "ip -4 route show table all": ROUTE})) == []
 
 
 def test_a_driver_that_does_not_fit_its_library_is_told_in_its_own_words() -> None:
