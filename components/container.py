@@ -80,8 +80,10 @@ def make_container(
             docker.ContainerMountArgs(type="bind", source=source, target=target, read_only=True)
             for source, target in sorted(args.mounts.items(), key=lambda mount: mount[1])
         ],
-        # Named, since newer engines report another mode than the provider's default.
-        network_mode=args.attachments[0].network,
+        # The default bridge, which the provider then takes the container off: it would join a network that is
+        # named here at once, at any address, and the fixed address would be left out without a word. Not left
+        # unset either, since newer engines report another mode than the provider's default.
+        network_mode="bridge",
         networks_advanced=[
             docker.ContainerNetworksAdvancedArgs(name=attachment.network, ipv4_address=attachment.address)
             for attachment in args.attachments
