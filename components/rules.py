@@ -58,12 +58,12 @@ def slots_exist(settings: Settings) -> Iterator[Problem]:
 
 def slots_have_one_owner(settings: Settings) -> Iterator[Problem]:
     """Two servers on one GPU: the first takes its memory, the second runs out of it."""
-    owner: dict[tuple[str, int], str] = {}
+    owner: dict[tuple[str, int], tuple[str, str]] = {}
     for path, pool, group, gpu in _placements(settings):
-        first = owner.setdefault((group.node, gpu), path)
+        first, owning_pool = owner.setdefault((group.node, gpu), (path, pool.name))
         if first != path:
             yield Problem(
-                path, f"GPU {gpu} of {group.node} is already taken by {first} (pool {pool.name})", gpu
+                path, f"GPU {gpu} of {group.node} is already taken by {first} (pool {owning_pool})", gpu
             )
 
 
