@@ -1,7 +1,6 @@
 """A node's Envoy configuration, from the Plan alone: static, ordered, the same for the same settings."""
 
-import yaml
-
+from components import block_yaml
 from components.envoy_clusters import ADMIN_ADDRESS, ADMIN_PORT, clusters
 from components.envoy_config import MIB, Config, extension, socket_address
 from components.envoy_listeners import listeners
@@ -35,37 +34,8 @@ def envoy_bootstrap(front_end: FrontEndPlan) -> Config:
 
 
 def bootstrap_yaml(front_end: FrontEndPlan) -> str:
-    """The text of the bootstrap: block YAML whose every string value is quoted."""
-    return yaml.dump(
-        envoy_bootstrap(front_end),
-        Dumper=_Dumper,
-        sort_keys=False,
-        default_flow_style=False,
-        width=1_000_000,  # a folded regular expression could not be read or searched for
-    )
-
-
-class _Dumper(yaml.SafeDumper):
-    """Quotes every string value: to Envoy, which reads YAML 1.1, a bare n or on is a boolean."""
-
-    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - PyYAML names it
-        """Parts that are used twice are written twice."""
-        return True
-
-
-def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"')
-
-
-def _mapping(dumper: _Dumper, mapping: Config) -> yaml.MappingNode:
-    node = dumper.represent_dict(mapping)
-    for key, _ in node.value:
-        key.style = None  # field names stay bare where they can
-    return node
-
-
-_Dumper.add_representer(str, _text)
-_Dumper.add_representer(dict, _mapping)
+    """The text of the bootstrap, as YAML."""
+    return block_yaml.render(envoy_bootstrap(front_end))
 
 
 def _admin() -> Config:

@@ -33,6 +33,7 @@ _IDLE_S = 30
 # five minutes apart (GRPC_ARG_HTTP2_MAX_PING_STRIKES). So at most two pings within a try.
 _PING_S = 30
 _MIN_RETRIES = 16
+_LEAST_RETRY_PERCENT = 20.0
 
 
 def clusters(front_end: FrontEndPlan) -> list[Config]:
@@ -84,7 +85,7 @@ def _pool_cluster(
         "load_assignment": load_assignment(name, endpoints),
         "health_checks": [_health_check(model) for model in pool.models],
         "outlier_detection": _outlier_detection(),
-        "circuit_breakers": _circuit_breakers(front_end.spec.max_concurrent),
+        "circuit_breakers": _circuit_breakers(front_end.spec.max_concurrent, len(pool.endpoints)),
         "typed_extension_protocol_options": _protocol_options(protocol),
     }
 
@@ -148,7 +149,11 @@ def _outlier_detection() -> Config:
     }
 
 
-def _circuit_breakers(max_concurrent: int) -> Config:
+def _circuit_breakers(max_concurrent: int, instances: int) -> Config:
+    budget = {
+        "budget_percent": {"value": _retry_percent(instances)},
+        "min_retry_concurrency": _MIN_RETRIES,
+    }
     return {
         "thresholds": [
             {
@@ -157,10 +162,22 @@ def _circuit_breakers(max_concurrent: int) -> Config:
                 "max_pending_requests": max_concurrent,
                 "max_requests": max_concurrent,
                 "track_remaining": True,
-                "retry_budget": {"budget_percent": {"value": 20}, "min_retry_concurrency": _MIN_RETRIES},
+                "retry_budget": budget,
             }
         ]
     }
+
+
+def _retry_percent(instances: int) -> float:
+    """Retries that may run at once, in percent of the requests in flight.
+
+    When one of n instances dies, what it had in flight is tried again at once: 1/(n-1) of what the others
+    have, and half as much again, because a dead instance looks idle until it is ejected. With Envoy's own
+    20 %, 12 of 37 such requests failed with four instances, 48 of 75 with two.
+    """
+    if instances == 1:
+        return _LEAST_RETRY_PERCENT
+    return round(min(100.0, max(_LEAST_RETRY_PERCENT, 150 / (instances - 1))), 1)
 
 
 def _protocol_options(protocol: Config) -> Config:

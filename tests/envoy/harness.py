@@ -1,0 +1,397 @@
+"""Starts servers and an Envoy before them, on loopback addresses of this run alone; asks and loads them."""
+
+import http.client
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+import pytest
+import yaml
+
+from components.bootstrap import ADMIN_PORT, bootstrap_yaml
+from components.plan import REST_PORT, Endpoint, FrontEndPlan
+from tests.envoy.pools import ONE_POOL, SmallPool, front_end
+
+ROOT = Path(__file__).parents[2]
+PREDICT = "/tensorflow.serving.PredictionService/Predict"
+_PATIENCE_S = 30.0
+
+
+def wait_for(what: str, happens: Callable[[], bool], patience_s: float = _PATIENCE_S) -> None:
+    """Waits until `happens()`; an error of the network counts as not yet."""
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        try:
+            if happens():
+                return
+        except OSError:
+            pass
+        time.sleep(0.05)
+    raise AssertionError(f"not within {patience_s} s: {what}")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nothing listens on."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(s.getsockname()[1]) for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+def _free_subnet() -> str:
+    for _ in range(100):
+        net = f"127.{random.randint(20, 250)}.{random.randint(0, 250)}"  # noqa: S311 - not a secret
+        try:
+            socket.create_server((f"{net}.10", REST_PORT)).close()
+        except OSError:
+            continue
+        return f"{net}.0/24"
+    raise AssertionError("no free loopback subnet")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a client got over REST."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def served_by(self) -> str | None:
+        return self.headers.get("x-served-by")
+
+    def json(self) -> dict[str, object]:
+        value = json.loads(self.body)
+        assert isinstance(value, dict)
+        return value
+
+
+def ask(
+    address: str,
+    port: int,
+    method: str,
+    path: str,
+    *,
+    body: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Answer:
+    """One request on a connection of its own; the path goes out as it stands."""
+    connection = http.client.HTTPConnection(address, port, timeout=_PATIENCE_S)
+    try:
+        connection.request(method, path, body=body, headers=dict(headers or {}))
+        response = connection.getresponse()
+        return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+    finally:
+        connection.close()
+
+
+@dataclass
+class Backend:
+    """A server process behind Envoy."""
+
+    endpoint: Endpoint
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.endpoint.name
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "tests.envoy.backend", self.name, str(self.endpoint.address)]
+        self.process = subprocess.Popen(command, cwd=ROOT)
+
+    def is_up(self) -> bool:
+        return self.ask("GET", "/seen").status == 200
+
+    def ask(self, method: str, path: str, body: bytes | None = None) -> Answer:
+        return ask(str(self.endpoint.address), REST_PORT, method, path, body=body)
+
+    def behave(self, changes: Mapping[str, object]) -> None:
+        assert self.ask("POST", "/control", json.dumps(changes).encode()).status == 200
+
+    def seen(self) -> list[str]:
+        seen = json.loads(self.ask("GET", "/seen").body)
+        self.behave({"seen": []})
+        return [str(request) for request in seen]
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+
+@dataclass
+class Site:
+    """An Envoy and the servers behind it."""
+
+    plan: FrontEndPlan
+    admin_port: int
+    log: Path
+    backends: dict[str, Backend]
+
+    def rest(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        return ask("127.0.0.1", self.plan.spec.rest_port, method, path, body=body, headers=headers)
+
+    def predict(self, model: str = "resnet") -> Answer:
+        return self.rest("POST", f"/v1/models/{model}:predict", b"{}")
+
+    def metrics(self, path: str) -> Answer:
+        return ask("127.0.0.1", self.plan.spec.metrics_port, "GET", path)
+
+    def admin(self, path: str) -> Answer:
+        return ask("127.0.0.1", self.admin_port, "GET", path)
+
+    @contextmanager
+    def channel(self) -> Iterator[grpc.Channel]:
+        options = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
+        with grpc.insecure_channel(f"127.0.0.1:{self.plan.spec.grpc_port}", options=options) as channel:
+            yield channel
+
+    def grpc(
+        self, path: str = PREDICT, message: bytes = b"", metadata: Sequence[tuple[str, str]] = ()
+    ) -> tuple[bytes, str | None]:
+        """The answer and who gave it; raises RpcError."""
+        with self.channel() as channel:
+            return call_grpc(channel, path, message, metadata)
+
+    def stat(self, name: str) -> int:
+        """A counter or gauge of Envoy."""
+        text = self.admin(f"/stats?filter=^{name}$").body.decode()
+        return int(text.rpartition(": ")[2] or 0)
+
+    def healthy(self, cluster: str) -> int:
+        return self.stat(f"cluster.{cluster}.membership_healthy")
+
+    def settled(self) -> None:
+        """Every instance is well, seen as well, and not ejected."""
+
+        def all_well() -> bool:
+            clusters = json.loads(self.admin("/clusters?format=json").body)["cluster_statuses"]
+            hosts = [host for cluster in clusters for host in cluster.get("host_statuses", [])]
+            return all(
+                host["health_status"].get("eds_health_status") == "HEALTHY"
+                and len(host["health_status"]) == 1
+                for host in hosts
+            )
+
+        wait_for("every instance healthy", all_well, 60)
+
+    def log_lines(self) -> list[dict[str, object]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+
+
+def call_grpc(
+    channel: grpc.Channel,
+    path: str = PREDICT,
+    message: bytes = b"",
+    metadata: Sequence[tuple[str, str]] = (),
+    timeout_s: float = _PATIENCE_S,
+) -> tuple[bytes, str | None]:
+    """The answer and who gave it; raises RpcError."""
+    call = channel.unary_unary(path, request_serializer=None, response_deserializer=None)
+    answer, details = call.with_call(message, metadata=tuple(metadata), timeout=timeout_s)
+    served_by = dict(details.initial_metadata()).get("x-served-by")
+    return bytes(answer), None if served_by is None else str(served_by)
+
+
+def loopback_bootstrap(plan: FrontEndPlan, admin_port: int) -> str:
+    """The very file that the container gets, with its listeners on loopback and another admin port."""
+    document = yaml.safe_load(bootstrap_yaml(plan))
+
+    def moved(value: object) -> object:
+        if isinstance(value, dict):
+            return {key: moved(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [moved(item) for item in value]
+        if value == "0.0.0.0":  # noqa: S104
+            return "127.0.0.1"
+        return admin_port if value == ADMIN_PORT else value
+
+    return json.dumps(moved(document))
+
+
+@contextmanager
+def envoy_process(binary: Path, config: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A running Envoy. Start it from the main thread: it ends with the thread that started it."""
+    command = [
+        *(str(binary), "-c", str(config), "--concurrency", "2", "--log-level", "warning"),
+        *("--use-dynamic-base-id", "--drain-time-s", "1"),
+    ]
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def site(
+    binary: Path,
+    folder: Path,
+    pools: Sequence[SmallPool] = ONE_POOL,
+    settings: Mapping[str, object] | None = None,
+) -> Iterator[Site]:
+    """Servers for every instance of `pools` and an Envoy before them, all healthy."""
+    rest, grpc_port, metrics, admin = free_ports(4)
+    ports = {"rest_port": rest, "grpc_port": grpc_port, "metrics_port": metrics}
+    plan = front_end(pools, subnet=_free_subnet(), settings={**ports, **(settings or {})})
+    backends = {e.name: Backend(e) for pool in plan.pools for e in pool.endpoints}
+    config, log = folder / "envoy.json", folder / "envoy.log"
+    config.write_text(loopback_bootstrap(plan, admin))
+    try:
+        for backend in backends.values():
+            backend.start()
+        for backend in backends.values():
+            wait_for(f"{backend.name} answers", backend.is_up)
+        with envoy_process(binary, config, log) as process:
+            made = Site(plan, admin, log, backends)
+
+            def ready() -> bool:
+                assert process.poll() is None, log.read_text()
+                return made.rest("GET", "/healthz").status == 200
+
+            wait_for("Envoy is ready", ready)
+            made.settled()
+            yield made
+    finally:
+        for backend in backends.values():
+            backend.kill()
+
+
+@dataclass
+class Load:
+    """Clients that ask without a pause, and what they got."""
+
+    served: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+    slowest_s: float = 0.0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _stop: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def total(self) -> int:
+        with self._lock:
+            return sum(self.served.values()) + len(self.failures)
+
+    def more(self, count: int, patience_s: float = 60) -> None:
+        """Waits until `count` more requests were answered."""
+        wanted = self.total + count
+        wait_for(f"{count} more requests", lambda: self.total >= wanted, patience_s)
+
+    def note(self, served_by: str | None, failure: str | None, took_s: float) -> None:
+        with self._lock:
+            self.slowest_s = max(self.slowest_s, took_s)
+            if failure is None:
+                self.served[served_by or "nobody"] += 1
+            else:
+                self.failures.append(failure)
+
+    @property
+    def stopped(self) -> bool:
+        return self._stop.is_set()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+
+def _rest_client(made: Site, load: Load, path: str, body: bytes) -> None:
+    def connect() -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", made.plan.spec.rest_port, timeout=_PATIENCE_S)
+
+    connection = connect()
+    while not load.stopped:
+        started = time.monotonic()
+        try:
+            connection.request("POST", path, body=body)
+            response = connection.getresponse()
+            text = response.read()
+            served_by = response.headers.get("x-served-by")
+            failure = None
+            if response.status != 200:
+                failure = f"{response.status} {text!r}"
+            elif json.loads(text)["served_by"] != served_by:
+                failure = f"header {served_by}, body {text!r}"
+        except (OSError, http.client.HTTPException) as error:
+            served_by, failure = None, repr(error)
+            connection.close()
+            connection = connect()
+        load.note(served_by, failure, time.monotonic() - started)
+    connection.close()
+
+
+def _grpc_client(made: Site, load: Load, message: bytes) -> None:
+    with made.channel() as channel:
+        while not load.stopped:
+            started = time.monotonic()
+            served_by, failure = None, None
+            try:
+                answer, served_by = call_grpc(channel, message=message)
+                if json.loads(answer)["served_by"] != served_by:
+                    failure = f"header {served_by}, body {answer!r}"
+            except grpc.RpcError as error:
+                failure = repr(error)
+            load.note(served_by, failure, time.monotonic() - started)
+
+
+@contextmanager
+def load_on(made: Site, protocol: str, *, clients: int = 8, body: bytes = b"{}") -> Iterator[Load]:
+    """`clients` that ask over `rest` or `grpc` until the block ends."""
+    load = Load()
+
+    def client() -> None:
+        if protocol == "rest":
+            _rest_client(made, load, "/v1/models/resnet:predict", body)
+        else:
+            _grpc_client(made, load, body)
+
+    threads = [threading.Thread(target=client, daemon=True) for _ in range(clients)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield load
+    finally:
+        load.stop()
+        for thread in threads:
+            thread.join(_PATIENCE_S)
+
+
+def binary_or_skip() -> Path:
+    """The real Envoy."""
+    given = os.environ.get("ENVOY_BINARY")
+    if given:
+        return Path(given)
+    build = pytest.importorskip("images.build")
+    path = build.envoy_binary()
+    assert isinstance(path, Path)
+    return path

@@ -1,0 +1,420 @@
+"""Envoy's configuration as data: what it says for which settings."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+import yaml
+
+from components.bootstrap import bootstrap_yaml, envoy_bootstrap
+from components.plan import FrontEndPlan
+from tests import stacks
+from tests.envoy.pools import TWO_POOLS, SmallPool, front_end
+
+LONG_NAME = "a." * 31 + "b"
+MANY = (SmallPool(instances=2, models=[f"model-{i}" for i in range(40)]),)
+SHAPES = {"one pool": front_end(), "two pools": front_end(TWO_POOLS), "many models": front_end(MANY)}
+DURATION = re.compile(r"[0-9]+(\.[0-9]{1,3})?s")
+
+
+@cache
+def written(plan: FrontEndPlan) -> Any:
+    """The configuration as Envoy reads it: from its text."""
+    return yaml.safe_load(bootstrap_yaml(plan))
+
+
+def listener(plan: FrontEndPlan, name: str) -> Any:
+    [found] = [entry for entry in written(plan)["static_resources"]["listeners"] if entry["name"] == name]
+    return found
+
+
+def manager(plan: FrontEndPlan, name: str) -> Any:
+    return listener(plan, name)["filter_chains"][0]["filters"][0]["typed_config"]
+
+
+def routes(plan: FrontEndPlan, name: str) -> list[Any]:
+    [host] = manager(plan, name)["route_config"]["virtual_hosts"]
+    return list(host["routes"])
+
+
+def clusters(plan: FrontEndPlan) -> dict[str, Any]:
+    return {cluster["name"]: cluster for cluster in written(plan)["static_resources"]["clusters"]}
+
+
+def pool_clusters(plan: FrontEndPlan) -> dict[str, Any]:
+    return {name: c for name, c in clusters(plan).items() if name.startswith(("rest-", "grpc-"))}
+
+
+def protocol(cluster: Any) -> Any:
+    [options] = cluster["typed_extension_protocol_options"].values()
+    return options["explicit_http_config"]
+
+
+def cluster_for(plan: FrontEndPlan, method: str, path: str) -> str | None:
+    """Where the first route that matches sends a REST request; None: Envoy itself refuses it."""
+    for route in routes(plan, "rest"):
+        match = route["match"]
+        methods = [header["string_match"]["exact"] for header in match.get("headers", [])]
+        regex = match["safe_regex"]["regex"] if "safe_regex" in match else re.escape(match["prefix"]) + ".*"
+        if re.fullmatch(regex, path) and methods in ([], [method]):
+            return route["route"]["cluster"] if "route" in route else None
+    raise AssertionError(f"no route for {path}")
+
+
+def values(value: Any) -> Iterator[tuple[str, Any]]:
+    """Every key and value, however deep."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield key, item
+            yield from values(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from values(item)
+
+
+every_shape = pytest.mark.parametrize("plan", SHAPES.values(), ids=SHAPES)
+
+
+# The text
+
+
+@every_shape
+def test_the_text_means_exactly_the_data(plan: FrontEndPlan) -> None:
+    assert written(plan) == envoy_bootstrap(plan)
+
+
+@every_shape
+def test_the_same_plan_gives_the_same_text(plan: FrontEndPlan) -> None:
+    assert bootstrap_yaml(plan) == bootstrap_yaml(plan)
+
+
+def test_names_that_yaml_takes_for_booleans_or_numbers_stay_names() -> None:
+    plan = front_end([SmallPool(name="n", instances=1, models=["on", "1.5"]), TWO_POOLS[1]])
+    checks = clusters(plan)["rest-n"]["health_checks"]
+    assert [check["name"] for check in checks] == ["on", "1.5"]
+    for line in bootstrap_yaml(plan).splitlines():
+        _, _, value = line.lstrip(" -").partition(": ")
+        assert not value or value[0] in '"[{' or re.fullmatch(r"[0-9.]+|true|false", value), line
+
+
+def test_a_long_regular_expression_stays_on_one_line() -> None:
+    [line] = [
+        line
+        for line in bootstrap_yaml(front_end([SmallPool(instances=1, models=[LONG_NAME])])).splitlines()
+        if "predict|classify" in line and "a\\\\." in line
+    ]
+    assert len(line) > 160
+
+
+# Clusters
+
+
+@every_shape
+def test_a_grpc_cluster_speaks_http2_and_a_rest_cluster_does_not(plan: FrontEndPlan) -> None:
+    for name, cluster in pool_clusters(plan).items():
+        wanted = "http2_protocol_options" if name.startswith("grpc-") else "http_protocol_options"
+        assert list(protocol(cluster)) == [wanted]
+
+
+@every_shape
+def test_every_cluster_sets_its_panic_threshold(plan: FrontEndPlan) -> None:
+    for cluster in clusters(plan).values():
+        assert cluster["common_lb_config"]["healthy_panic_threshold"] == {"value": 1}
+
+
+@every_shape
+def test_every_cluster_has_literal_addresses(plan: FrontEndPlan) -> None:
+    for name, cluster in clusters(plan).items():
+        assert cluster["type"] == "STATIC"
+        for key, value in values(cluster["load_assignment"]):
+            if key == "address" and isinstance(value, str):
+                assert re.fullmatch(r"[0-9.]+", value), name
+
+
+@every_shape
+def test_an_endpoint_that_goes_away_is_let_go(plan: FrontEndPlan) -> None:
+    assert all(cluster["ignore_health_on_host_removal"] for cluster in pool_clusters(plan).values())
+
+
+@every_shape
+def test_each_pool_has_its_own_instances_by_name_on_both_protocols(plan: FrontEndPlan) -> None:
+    found = pool_clusters(plan)
+    for pool in plan.pools:
+        for prefix, port in (("rest", 8501), ("grpc", 8500)):
+            [locality] = found.pop(f"{prefix}-{pool.name}")["load_assignment"]["endpoints"]
+            endpoints = [entry["endpoint"] for entry in locality["lb_endpoints"]]
+            assert [endpoint["hostname"] for endpoint in endpoints] == [e.name for e in pool.endpoints]
+            assert [endpoint["address"]["socket_address"] for endpoint in endpoints] == [
+                {"address": str(endpoint.address), "port_value": port} for endpoint in pool.endpoints
+            ]
+    assert not found
+
+
+@every_shape
+def test_an_instance_is_healthy_when_rest_says_that_every_model_is_available(plan: FrontEndPlan) -> None:
+    for pool in plan.pools:
+        for cluster in (f"rest-{pool.name}", f"grpc-{pool.name}"):
+            checks = clusters(plan)[cluster]["health_checks"]
+            assert [check["name"] for check in checks] == list(pool.models)
+            for check, model in zip(checks, pool.models, strict=True):
+                http = check["http_health_check"]
+                assert http["path"] == f"/v1/models/{model}"
+                assert bytes.fromhex(http["receive"][0]["text"]) == b'"state": "AVAILABLE"'
+        for endpoint in clusters(plan)[f"grpc-{pool.name}"]["load_assignment"]["endpoints"][0][
+            "lb_endpoints"
+        ]:
+            assert endpoint["endpoint"]["health_check_config"] == {"port_value": 8501}
+
+
+def test_max_concurrent_is_the_limit_of_every_pool() -> None:
+    plan = front_end(TWO_POOLS, settings={"max_concurrent": 5000})
+    for cluster in pool_clusters(plan).values():
+        [thresholds] = cluster["circuit_breakers"]["thresholds"]
+        assert {thresholds[key] for key in ("max_connections", "max_pending_requests", "max_requests")} == {
+            5000
+        }
+
+
+@pytest.mark.parametrize(("instances", "percent"), [(1, 20), (2, 100), (3, 75), (4, 50), (8, 21.4), (16, 20)])
+def test_the_retry_budget_covers_what_one_instance_had_in_flight(instances: int, percent: float) -> None:
+    plan = front_end([SmallPool(instances=instances, models=["resnet"])])
+    for cluster in pool_clusters(plan).values():
+        [thresholds] = cluster["circuit_breakers"]["thresholds"]
+        assert thresholds["retry_budget"]["budget_percent"] == {"value": percent}
+
+
+@every_shape
+def test_one_of_two_instances_may_be_ejected_and_no_answer_ejects(plan: FrontEndPlan) -> None:
+    for cluster in pool_clusters(plan).values():
+        outliers = cluster["outlier_detection"]
+        assert outliers["max_ejection_percent"] == 50
+        enforced = {key for key in outliers if key.startswith("enforcing_")}
+        assert enforced
+        assert all(outliers[key] == 0 for key in enforced)
+
+
+def test_pings_stay_rare_enough_for_a_server_that_counts_them() -> None:
+    for timeout, interval in ((30, "30s"), (3600, "1440s")):
+        plan = front_end(settings={"request_timeout_s": timeout})
+        http2 = protocol(clusters(plan)["grpc-main"])["http2_protocol_options"]
+        assert http2["connection_keepalive"]["interval"] == interval
+
+
+# Timeouts
+
+
+@every_shape
+def test_every_route_that_leads_somewhere_has_a_timeout(plan: FrontEndPlan) -> None:
+    for name in ("rest", "grpc", "metrics"):
+        for route in routes(plan, name):
+            assert "direct_response" in route or DURATION.fullmatch(route["route"]["timeout"])
+
+
+@pytest.mark.parametrize(("timeout", "one_try"), [(60, "24s"), (30, "12s"), (1, "0.4s"), (3, "1.2s")])
+def test_request_timeout_shows_on_every_route_and_leaves_time_to_try_again(
+    timeout: int, one_try: str
+) -> None:
+    plan = front_end(TWO_POOLS, settings={"request_timeout_s": timeout})
+    for name in ("rest", "grpc"):
+        actions = [route["route"] for route in routes(plan, name) if "route" in route]
+        assert {action["timeout"] for action in actions} == {f"{timeout}s"}
+        [host] = manager(plan, name)["route_config"]["virtual_hosts"]
+        assert host["retry_policy"]["per_try_timeout"] == one_try
+
+
+@pytest.mark.parametrize("timeout", [1, 30, 3600])
+def test_a_stream_may_be_silent_for_as_long_as_a_request_may_take(timeout: int) -> None:
+    plan = front_end(settings={"request_timeout_s": timeout})
+    for name in ("rest", "grpc"):
+        assert float(manager(plan, name)["stream_idle_timeout"].rstrip("s")) > timeout
+        assert manager(plan, name)["request_timeout"] == f"{timeout}s"
+
+
+@every_shape
+def test_a_retry_looks_for_another_instance(plan: FrontEndPlan) -> None:
+    for name in ("rest", "grpc"):
+        [host] = manager(plan, name)["route_config"]["virtual_hosts"]
+        [predicate] = host["retry_policy"]["retry_host_predicate"]
+        assert predicate["name"].endswith("previous_hosts")
+        assert "reset" in host["retry_policy"]["retry_on"].split(",")
+
+
+# Routes
+
+
+@every_shape
+def test_one_virtual_host_takes_every_domain(plan: FrontEndPlan) -> None:
+    for name in ("rest", "grpc", "metrics"):
+        [host] = manager(plan, name)["route_config"]["virtual_hosts"]
+        assert host["domains"] == ["*"]
+
+
+@every_shape
+def test_what_refuses_the_rest_comes_last_and_only_last(plan: FrontEndPlan) -> None:
+    for name in ("rest", "grpc", "metrics"):
+        catch_all = [i for i, route in enumerate(routes(plan, name)) if route["match"] == {"prefix": "/"}]
+        assert catch_all == [len(routes(plan, name)) - 1]
+        assert "direct_response" in routes(plan, name)[-1]
+
+
+@every_shape
+def test_routes_have_names_of_their_own_and_lead_to_clusters_that_exist(plan: FrontEndPlan) -> None:
+    for name in ("rest", "grpc", "metrics"):
+        names = [route["name"] for route in routes(plan, name)]
+        assert len(set(names)) == len(names)
+        targets = {route["route"]["cluster"] for route in routes(plan, name) if "route" in route}
+        assert targets <= set(clusters(plan))
+
+
+@pytest.mark.parametrize("suffix", ["", "/versions/12", "/labels/canary"])
+@pytest.mark.parametrize(("model", "cluster"), [("resnet", "rest-vision"), ("bert", "rest-text")])
+def test_the_path_decides_the_pool(model: str, cluster: str, suffix: str) -> None:
+    plan = front_end(TWO_POOLS)
+    path = f"/v1/models/{model}{suffix}"
+    for verb in ("predict", "classify", "regress"):
+        assert cluster_for(plan, "POST", f"{path}:{verb}") == cluster
+        assert cluster_for(plan, "GET", f"{path}:{verb}") is None
+    for page in ("", "/metadata"):
+        assert cluster_for(plan, "GET", f"{path}{page}") == cluster
+        assert cluster_for(plan, "POST", f"{path}{page}") is None
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/models/res-net:predict",  # res.net is a model: its dot is a dot
+        "/v1/models/Bert:predict",
+        "/V1/models/bert:predict",
+        "/v1/models/bert:Predict",
+        "/v1/models/bertha:predict",
+        "/v1/models/bert/versions/latest:predict",
+        "/v1/models/bert/labels/a-b:predict",
+        "/v1/models/bert:predict/",
+        "/v1/models/bert:predict;x",
+        "/v1/models/bert:explain",
+        "/v1/models/:predict",
+        "/monitoring/prometheus/metrics",
+        "/",
+    ],
+)
+def test_what_is_not_on_the_list_leads_nowhere(path: str) -> None:
+    plan = front_end(TWO_POOLS)
+    assert cluster_for(plan, "POST", path) is None
+    assert cluster_for(plan, "GET", path) is None
+
+
+def test_grpc_passes_inference_and_status_but_no_change_of_models() -> None:
+    [regex] = {
+        route["match"]["safe_regex"]["regex"]
+        for route in routes(front_end(TWO_POOLS), "grpc")
+        if "safe_regex" in route["match"]
+    }
+    prediction = ("Predict", "Classify", "Regress", "MultiInference", "GetModelMetadata")
+    for method in prediction:
+        assert re.fullmatch(regex, f"/tensorflow.serving.PredictionService/{method}")
+    assert re.fullmatch(regex, "/tensorflow.serving.ModelService/GetModelStatus")
+    for path in (
+        "/tensorflow.serving.ModelService/HandleReloadConfigRequest",
+        "/tensorflow.serving.SessionService/SessionRun",
+        "/tensorflow.serving.PredictionService/predict",
+        "/tensorflow-serving.PredictionService/Predict",
+    ):
+        assert not re.fullmatch(regex, path)
+
+
+def test_one_pool_takes_every_grpc_request_and_several_go_by_header() -> None:
+    [only, refusal] = routes(front_end(), "grpc")
+    assert only["route"]["cluster"] == "grpc-main"
+    assert "headers" not in only["match"]
+    assert "direct_response" in refusal
+    named = {
+        route["match"]["headers"][0]["string_match"]["exact"]: route["route"]["cluster"]
+        for route in routes(front_end(TWO_POOLS), "grpc")
+        if "route" in route
+    }
+    assert named == {"resnet": "grpc-vision", "res.net": "grpc-vision", "bert": "grpc-text"}
+
+
+# Limits and the way in
+
+
+def test_max_request_mib_is_both_the_limit_and_what_can_be_sent_again() -> None:
+    plan = front_end(settings={"max_request_mib": 64})
+    for name in ("rest", "grpc"):
+        [host] = manager(plan, name)["route_config"]["virtual_hosts"]
+        assert host["request_body_buffer_limit"] == 64 * 1024 * 1024
+        limits = [value for key, value in values(manager(plan, name)) if key == "max_request_bytes"]
+        assert limits == [64 * 1024 * 1024]
+
+
+@every_shape
+def test_the_router_is_the_last_filter_and_there_is_one(plan: FrontEndPlan) -> None:
+    for name in ("rest", "grpc", "metrics"):
+        filters = [entry["name"] for entry in manager(plan, name)["http_filters"]]
+        assert [i for i, n in enumerate(filters) if n.endswith(".router")] == [len(filters) - 1]
+
+
+@every_shape
+def test_internal_addresses_are_left_to_envoy(plan: FrontEndPlan) -> None:
+    # An empty list would let loopback peers set x-envoy-… headers.
+    assert "internal_address_config" not in dict(values(written(plan)))
+
+
+def test_listeners_take_their_ports_from_the_settings() -> None:
+    ports = {"rest_port": 18080, "grpc_port": 18500, "metrics_port": 19902}
+    plan = front_end(settings=ports)
+    for name in ("rest", "grpc", "metrics"):
+        address = listener(plan, name)["address"]["socket_address"]
+        assert address == {"address": "0.0.0.0", "port_value": ports[f"{name}_port"]}  # noqa: S104
+
+
+@every_shape
+def test_admin_is_on_loopback_and_changes_nothing(plan: FrontEndPlan) -> None:
+    admin = written(plan)["admin"]
+    assert admin["address"]["socket_address"] == {"address": "127.0.0.1", "port_value": 9901}
+    allowed = [next(iter(path.values())) for path in admin["allow_paths"]]
+    for path in ("/config_dump", "/quitquitquit", "/drain_listeners", "/logging", "/runtime_modify"):
+        assert not any(path.startswith(prefix) for prefix in allowed)
+
+
+@every_shape
+def test_only_the_metrics_listener_leads_to_admin_and_only_to_its_prometheus_page(plan: FrontEndPlan) -> None:
+    found = [
+        (name, route["route"]["prefix_rewrite"])
+        for name in ("rest", "grpc", "metrics")
+        for route in routes(plan, name)
+        if route.get("route", {}).get("cluster") == "admin"
+    ]
+    assert found == [("metrics", "/stats/prometheus?usedonly")]
+
+
+@every_shape
+def test_the_metrics_listener_has_envoys_page_and_one_for_each_instance(plan: FrontEndPlan) -> None:
+    names = [endpoint.name for pool in plan.pools for endpoint in pool.endpoints]
+    paths = [route["match"]["path"] for route in routes(plan, "metrics") if "route" in route]
+    assert paths == ["/metrics", *(f"/instances/{name}/metrics" for name in names)]
+
+
+@every_shape
+def test_healthz_looks_at_every_pool(plan: FrontEndPlan) -> None:
+    for protocol_name in ("rest", "grpc"):
+        [percentages] = [
+            value
+            for key, value in values(manager(plan, protocol_name)["http_filters"])
+            if key == "cluster_min_healthy_percentages"
+        ]
+        assert percentages == {f"{protocol_name}-{pool.name}": {"value": 25} for pool in plan.pools}
+
+
+def test_load_is_shed_below_the_memory_limit() -> None:
+    plan = front_end(settings={"memory_mib": 2000})
+    [limit] = [v for k, v in values(written(plan)["overload_manager"]) if k == "max_heap_size_bytes"]
+    assert limit == 1800 * 1024 * 1024
+
+
+def test_a_node_has_only_the_pools_that_have_instances_on_it() -> None:
+    first, second = stacks.plan(stacks.two_nodes()).nodes
+    assert list(pool_clusters(first.front_end)) == ["rest-main", "grpc-main"]
+    assert list(pool_clusters(second.front_end)) == ["rest-main", "grpc-main", "rest-text", "grpc-text"]
