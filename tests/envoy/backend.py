@@ -27,6 +27,8 @@ class Behaviour:
     delay_s: float = 0.0
     answer: str = "ok"
     """ok, full (503), hang (no answer), reset (connection closed)."""
+    forging: bool = False
+    """Over gRPC; over REST it always does."""
     states: dict[str, list[str]] = field(default_factory=dict)
     seen: list[str] = field(default_factory=list)
 
@@ -134,8 +136,10 @@ class _AnyMethod(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic i
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "The batch scheduling queue is full")
             if behaviour.answer == "hang":
                 await _forever()
-            # Only now, as a unary server does: a call whose answer has begun cannot be tried again.
-            await context.send_initial_metadata((("x-served-by", "forged"),))
+            if behaviour.forging:
+                # Only on demand: it begins the answer apart from the message, and a call whose answer has
+                # begun cannot be tried again. The real server sends both at once.
+                await context.send_initial_metadata((("x-served-by", "forged"),))
             return json.dumps({"served_by": behaviour.name, "bytes": len(request)}).encode()
 
         return grpc.unary_unary_rpc_method_handler(call)

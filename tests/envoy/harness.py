@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import os
 import random
 import signal
 import socket
@@ -13,15 +12,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import grpc
-import pytest
 import yaml
 
 from components.bootstrap import ADMIN_PORT, bootstrap_yaml
-from components.plan import REST_PORT, Endpoint, FrontEndPlan
+from components.plan import REST_PORT, Endpoint, FrontEndPlan, PoolPlan
 from tests.envoy.pools import ONE_POOL, SmallPool, front_end
 
 ROOT = Path(__file__).parents[2]
@@ -51,15 +50,24 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def _free_subnet() -> str:
+def _on_loopback(plan: FrontEndPlan) -> FrontEndPlan:
+    """The plan with its instances at loopback addresses that nothing uses; their ports stay the same."""
     for _ in range(100):
         net = f"127.{random.randint(20, 250)}.{random.randint(0, 250)}"  # noqa: S311 - not a secret
         try:
             socket.create_server((f"{net}.10", REST_PORT)).close()
         except OSError:
             continue
-        return f"{net}.0/24"
-    raise AssertionError("no free loopback subnet")
+        return replace(plan, pools=tuple(_moved(pool, net) for pool in plan.pools))
+    raise AssertionError("no free loopback addresses")
+
+
+def _moved(pool: PoolPlan, net: str) -> PoolPlan:
+    endpoints = (
+        replace(endpoint, address=IPv4Address(f"{net}.{endpoint.address.packed[3]}"))
+        for endpoint in pool.endpoints
+    )
+    return replace(pool, endpoints=tuple(endpoints))
 
 
 @dataclass(frozen=True)
@@ -240,7 +248,7 @@ def envoy_process(binary: Path, config: Path, log: Path) -> Iterator[subprocess.
     """A running Envoy. Start it from the main thread: it ends with the thread that started it."""
     command = [
         *(str(binary), "-c", str(config), "--concurrency", "2", "--log-level", "warning"),
-        *("--use-dynamic-base-id", "--drain-time-s", "1"),
+        *("--use-dynamic-base-id", "--drain-time-s", "1", "--file-flush-interval-msec", "100"),
     ]
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
@@ -265,7 +273,7 @@ def site(
     """Servers for every instance of `pools` and an Envoy before them, all healthy."""
     rest, grpc_port, metrics, admin = free_ports(4)
     ports = {"rest_port": rest, "grpc_port": grpc_port, "metrics_port": metrics}
-    plan = front_end(pools, subnet=_free_subnet(), settings={**ports, **(settings or {})})
+    plan = _on_loopback(front_end(pools, settings={**ports, **(settings or {})}))
     backends = {e.name: Backend(e) for pool in plan.pools for e in pool.endpoints}
     config, log = folder / "envoy.json", folder / "envoy.log"
     config.write_text(loopback_bootstrap(plan, admin))
@@ -384,14 +392,3 @@ def load_on(made: Site, protocol: str, *, clients: int = 8, body: bytes = b"{}")
         load.stop()
         for thread in threads:
             thread.join(_PATIENCE_S)
-
-
-def binary_or_skip() -> Path:
-    """The real Envoy."""
-    given = os.environ.get("ENVOY_BINARY")
-    if given:
-        return Path(given)
-    build = pytest.importorskip("images.build")
-    path = build.envoy_binary()
-    assert isinstance(path, Path)
-    return path

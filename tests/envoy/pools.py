@@ -25,16 +25,13 @@ TWO_POOLS = (
 
 
 def front_end(
-    pools: Sequence[SmallPool] = ONE_POOL,
-    *,
-    subnet: str = "10.20.30.0/24",
-    settings: Mapping[str, object] | None = None,
+    pools: Sequence[SmallPool] = ONE_POOL, *, settings: Mapping[str, object] | None = None
 ) -> FrontEndPlan:
     """The front end of a node that has just these pools; `settings` go under `front_end`."""
     config = stacks.one_node()
     node = config["nodes"][0]
     count = sum(pool.instances for pool in pools)
-    node |= {"subnet": subnet, "gpus": [{"index": i, "uuid": stacks.uuid(i)} for i in range(count)]}
+    node["gpus"] = [{"index": i, "uuid": stacks.uuid(i)} for i in range(count)]
     config["pools"] = _pools(pools)
     config["front_end"] = dict(settings or {})
     return stacks.plan(config).nodes[0].front_end

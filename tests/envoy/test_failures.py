@@ -1,0 +1,175 @@
+"""Instances die, hang, fill up and load while clients ask a real Envoy."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from tests.envoy.harness import Site, load_on, site, wait_for
+from tests.envoy.pools import SmallPool
+
+pytestmark = pytest.mark.envoy
+
+both_protocols = pytest.mark.parametrize("protocol", ["rest", "grpc"])
+
+
+@pytest.fixture
+def four(envoy_binary: Path, tmp_path: Path) -> Iterator[Site]:
+    with site(envoy_binary, tmp_path, settings={"request_timeout_s": 5}) as made:
+        yield made
+
+
+@both_protocols
+@pytest.mark.parametrize("clients", [8, 100])
+def test_no_request_fails_when_an_instance_is_killed(four: Site, protocol: str, clients: int) -> None:
+    for backend in four.backends.values():
+        backend.behave({"delay_s": 0.01 if clients == 8 else 0.2})
+    victim = four.backends["gpu-01-gpu1"]
+    with load_on(four, protocol, clients=clients) as load:
+        load.more(400)
+        victim.kill()
+        load.more(800)
+    assert load.failures == []
+    assert set(load.served) == set(four.backends)
+
+
+def test_a_large_request_is_sent_again_whole_when_its_instance_is_killed(four: Site) -> None:
+    for backend in four.backends.values():
+        backend.behave({"delay_s": 0.1})
+    with load_on(four, "rest", clients=8, body=b"x" * 2_000_000) as load:
+        load.more(40)
+        four.backends["gpu-01-gpu1"].kill()
+        load.more(100)
+    assert load.failures == []
+
+
+@both_protocols
+def test_no_request_fails_when_inference_hangs_on_one_instance(four: Site, protocol: str) -> None:
+    victim = four.backends["gpu-01-gpu2"]
+    with load_on(four, protocol) as load:
+        load.more(200)
+        victim.behave({"answer": "hang"})
+        load.more(800)
+        wait_for(
+            "the ejection",
+            lambda: four.stat(f"cluster.{protocol}-main.outlier_detection.ejections_active") == 1,
+        )
+    assert load.failures == []
+    assert load.slowest_s < 4.5  # one try of 2 s was lost, a second one answered
+
+
+def test_a_rolled_pool_loses_no_request(four: Site) -> None:
+    for backend in four.backends.values():
+        backend.behave({"delay_s": 0.02})
+    with load_on(four, "rest") as load, load_on(four, "grpc") as grpc_load:
+        for backend in four.backends.values():
+            load.more(100)
+            backend.kill()
+            backend.start()
+            # The next one goes as soon as this one answers, whatever Envoy knows by then.
+            wait_for(f"{backend.name} answers", backend.is_up)
+        load.more(200)
+        grpc_load.more(200)
+    assert load.failures == []
+    assert grpc_load.failures == []
+
+
+@both_protocols
+def test_a_killed_instance_serves_again_after_it_returns(four: Site, protocol: str) -> None:
+    victim = four.backends["gpu-01-gpu3"]
+    with load_on(four, protocol, clients=2) as load:
+        victim.kill()
+        load.more(200)
+        victim.start()
+        wait_for(f"{victim.name} answers", victim.is_up)
+        before = load.served[victim.name]
+        wait_for("it serves", lambda: load.served[victim.name] > before, 40)
+    assert load.failures == []
+
+
+def test_a_full_queue_is_passed_on_and_ejects_nobody(four: Site) -> None:
+    for backend in four.backends.values():
+        backend.behave({"answer": "full"})
+    for _ in range(20):
+        answer = four.predict()
+        assert answer.status == 503
+        assert answer.json() == {"error": "The batch scheduling queue is full"}
+        with pytest.raises(grpc.RpcError) as refused:
+            four.grpc()
+        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert refused.value.details() == "The batch scheduling queue is full"
+    for cluster in ("rest-main", "grpc-main"):
+        assert four.healthy(cluster) == 4
+        assert four.stat(f"cluster.{cluster}.outlier_detection.ejections_enforced_total") == 0
+
+
+@both_protocols
+def test_a_request_that_meets_full_queues_finds_an_instance_with_room(four: Site, protocol: str) -> None:
+    full = ["gpu-01-gpu0", "gpu-01-gpu1"]
+    for name in full:
+        four.backends[name].behave({"answer": "full"})
+    with load_on(four, protocol, clients=4) as load:
+        load.more(200)
+    assert load.failures == []
+    assert set(load.served) == set(four.backends) - set(full)
+    assert all(four.backends[name].seen() for name in full)
+
+
+def test_the_header_names_the_instance_that_answered_after_a_retry(
+    envoy_binary: Path, tmp_path: Path
+) -> None:
+    two = SmallPool(instances=2, models=["resnet"])
+    with site(envoy_binary, tmp_path, [two]) as made:
+        broken, sound = made.backends.values()
+        broken.behave({"answer": "reset"})
+        for _ in range(10):
+            answer = made.predict()
+            assert (answer.status, answer.served_by) == (200, sound.name)
+        assert broken.seen()
+
+        def retried() -> bool:
+            return any(line["attempts"] == 2 and line["instance"] == sound.name for line in made.log_lines())
+
+        wait_for("the retry in the log", retried)
+
+
+def test_an_instance_serves_only_while_every_model_has_a_loaded_version(
+    envoy_binary: Path, tmp_path: Path
+) -> None:
+    pool = SmallPool(instances=4, models=["resnet", "bert"])
+    with site(envoy_binary, tmp_path, [pool]) as made:
+        loading, ended, newer, last = made.backends.values()
+        loading.behave({"states": {"bert": ["LOADING"]}})
+        ended.behave({"states": {"resnet": ["END"]}})
+        newer.behave({"states": {"bert": ["AVAILABLE", "LOADING"]}})
+        for cluster in ("rest-main", "grpc-main"):
+            wait_for("two unhealthy", lambda name=cluster: made.healthy(name) == 2)  # type: ignore[misc]
+        assert {made.predict().served_by for _ in range(30)} == {newer.name, last.name}
+        assert {made.grpc()[1] for _ in range(30)} == {newer.name, last.name}
+        assert made.rest("GET", "/healthz").status == 200
+
+        for backend in (newer, last):
+            backend.behave({"states": {"resnet": ["START"]}})
+        wait_for("none healthy", lambda: made.rest("GET", "/healthz").status == 503)
+        # With nobody well, asking is better than refusing: the state may be wrong, the answer is not.
+        assert made.predict().status == 200
+
+        loading.behave({"states": {}})
+        wait_for("one healthy", lambda: made.rest("GET", "/healthz").status == 200)
+        assert {made.predict().served_by for _ in range(10)} == {loading.name}
+
+
+def test_a_request_that_nobody_answers_ends_at_the_timeout(envoy_binary: Path, tmp_path: Path) -> None:
+    with site(envoy_binary, tmp_path, settings={"request_timeout_s": 1}) as made:
+        for backend in made.backends.values():
+            backend.behave({"answer": "hang"})
+        started = time.monotonic()
+        answer = made.predict()
+        assert answer.status == 504
+        assert list(answer.json()) == ["error"]
+        with pytest.raises(grpc.RpcError) as late:
+            made.grpc()
+        assert late.value.code() in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)
+        assert 2 <= time.monotonic() - started < 4

@@ -1,0 +1,51 @@
+"""Envoy takes what we write, whatever the stack looks like."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from components.bootstrap import bootstrap_yaml
+from components.plan import FrontEndPlan, make_plan
+from components.stack_file import load_stack_file
+from tests.envoy.harness import ROOT
+from tests.envoy.pools import TWO_POOLS, SmallPool, front_end
+
+pytestmark = pytest.mark.envoy
+
+ODD_NAMES = SmallPool(
+    name="n", instances=1, models=["on", "n", "1.5", "_", "a.b-c_d", "x" * 63, "x." * 31 + "y"]
+)
+
+
+def committed(stack: str) -> FrontEndPlan:
+    settings = load_stack_file(ROOT / f"Pulumi.{stack}.yaml")
+    return make_plan(settings, stack=stack, project_folder="/project").nodes[0].front_end
+
+
+PLANS = {
+    "local": committed("local"),
+    "prod": committed("prod"),
+    "two pools": front_end(TWO_POOLS),
+    "one instance": front_end([SmallPool(instances=1, models=["resnet"])]),
+    "odd names": front_end([ODD_NAMES, TWO_POOLS[1]]),
+    "many models": front_end([SmallPool(instances=16, models=[f"model-{i}" for i in range(100)])]),
+    "least of everything": front_end(
+        settings={"request_timeout_s": 1, "max_request_mib": 1, "max_concurrent": 1, "memory_mib": 256}
+    ),
+    "most of everything": front_end(
+        settings={"request_timeout_s": 3600, "max_request_mib": 1024, "max_concurrent": 1_000_000}
+    ),
+}
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_envoy_accepts_the_file_without_a_warning(
+    plan: FrontEndPlan, envoy_binary: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "envoy.yaml"
+    file.write_text(bootstrap_yaml(plan))
+    command = [str(envoy_binary), "--mode", "validate", "--log-level", "warning", "-c", str(file)]
+    checked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert checked.returncode == 0, checked.stderr
+    assert checked.stderr == ""
