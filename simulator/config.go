@@ -128,6 +128,11 @@ func readSessionSettings(o *options) (sessionSettings, error) {
 			if err := readTextProto(o.batchingFile, s.batching); err != nil {
 				return s, err
 			}
+			own := &wire.BatchingParameters{NumBatchThreads: s.batching.NumBatchThreads, ThreadPoolName: s.batching.ThreadPoolName}
+			if s.perModel && !proto.Equal(own, s.batching) {
+				return s, ignored("%s: with --enable_per_model_batching_parameters only num_batch_threads and"+
+					" thread_pool_name of it count", o.batchingFile)
+			}
 		}
 	}
 	if o.sessionConfigFile != "" {

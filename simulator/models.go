@@ -37,6 +37,10 @@ type modelVersion struct {
 	loaded  *servable
 }
 
+func (v *modelVersion) String() string {
+	return fmt.Sprintf("{name: %s version: %d}", v.model, v.number)
+}
+
 // manager moves versions towards what the polls want, and never leaves a model without a version that serves
 // while the next one loads.
 type manager struct {
@@ -47,6 +51,7 @@ type manager struct {
 	mu      sync.Mutex
 	changed *sync.Cond
 	models  map[string]map[int64]*modelVersion
+	pending map[string]map[int64]string // what polls asked for since the manager last looked
 
 	loadSlots, unloadSlots chan struct{} // nil: one after the other, in the manager's own loop
 }
@@ -54,7 +59,8 @@ type manager struct {
 func newManager(l *loader, o *options, initialThreads int) *manager {
 	m := &manager{
 		loader: l, retries: int(o.maxLoadRetries), retryInterval: time.Duration(o.loadRetryMicros) * time.Microsecond,
-		models: map[string]map[int64]*modelVersion{}, loadSlots: threadSlots(initialThreads), unloadSlots: threadSlots(int(o.unloadThreads)),
+		models: map[string]map[int64]*modelVersion{}, pending: map[string]map[int64]string{},
+		loadSlots: threadSlots(initialThreads), unloadSlots: threadSlots(int(o.unloadThreads)),
 	}
 	m.changed = sync.NewCond(&m.mu)
 	go func() {
@@ -79,36 +85,46 @@ func (m *manager) endInitialLoad(threads int) {
 	m.loadSlots = threadSlots(threads)
 }
 
-// aspire says which versions of a model should be there now, by number and directory.
+// aspire says which versions of a model should be there, by number and directory. The manager takes it up when it
+// looks next: not while it loads something in its own loop.
 func (m *manager) aspire(model string, versions map[int64]string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.models[model] == nil && len(versions) > 0 {
-		m.models[model] = map[int64]*modelVersion{}
+	m.pending[model] = versions
+}
+
+// takeUp marks what is wanted now. A request that wants back a version on its way out waits until that one is gone.
+func (m *manager) takeUp(model string, versions map[int64]string) {
+	known := m.models[model]
+	for number := range versions {
+		if v := known[number]; v != nil && !v.aspired && v.state != stateEnd {
+			return
+		}
 	}
-	for number, v := range m.models[model] {
-		_, v.aspired = versions[number]
-		if !v.aspired && v.state == stateStart {
+	delete(m.pending, model)
+	if known == nil && len(versions) > 0 {
+		known = map[int64]*modelVersion{}
+		m.models[model] = known
+	}
+	for number, dir := range versions {
+		// One that failed stays failed for as long as it is wanted; one that went away may come back.
+		if v := known[number]; v == nil || !v.aspired {
+			known[number] = &modelVersion{model: model, number: number, dir: dir, state: stateStart, aspired: true}
+		}
+	}
+	for number, v := range known {
+		if _, v.aspired = versions[number]; !v.aspired && v.state == stateStart {
 			v.state = stateEnd
 		}
 	}
-	for number, dir := range versions {
-		// A version that failed stays failed for as long as it is wanted; one that went away may come back.
-		if v := m.models[model][number]; v == nil || (v.state == stateEnd && v.err == nil) {
-			m.models[model][number] = &modelVersion{model: model, number: number, dir: dir, state: stateStart, aspired: true}
-		}
-	}
-	for _, v := range m.models[model] {
-		if !v.aspired && v.state == stateEnd {
-			v.err = nil
-		}
-	}
-	m.changed.Broadcast()
 }
 
 // step does for each model the one thing that comes next.
 func (m *manager) step() {
 	m.mu.Lock()
+	for model, versions := range m.pending {
+		m.takeUp(model, versions)
+	}
 	var loads, unloads []*modelVersion
 	for _, name := range slices.Sorted(maps.Keys(m.models)) {
 		if v, load := nextAction(m.models[name]); v != nil && load {
@@ -167,38 +183,38 @@ func nextAction(versions map[int64]*modelVersion) (next *modelVersion, load bool
 
 func (m *manager) load(v *modelVersion) {
 	for attempt := 0; ; attempt++ {
-		log.Printf("I Loading servable version {name: %s version: %d} from %s", v.model, v.number, v.dir)
+		log.Printf("I Loading servable version %s from %s", v, v.dir)
 		loaded, err := m.loader.load(v.model, v.number, v.dir)
-		if err == nil {
-			m.setState(v, stateAvailable, loaded, nil)
-			log.Printf("I Successfully loaded servable version {name: %s version: %d}", v.model, v.number)
-			return
-		}
-		log.Printf("E Loading servable: {name: %s version: %d} failed: %s", v.model, v.number, describe(err))
-		if attempt >= m.retries || !m.waitForRetry(v) {
+		switch {
+		case err != nil && attempt < m.retries && m.wanted(v):
+			log.Printf("E Loading servable: %s failed: %s; next try in %s", v, describe(err), m.retryInterval)
+			time.Sleep(m.retryInterval)
+			continue
+		case err != nil:
+			log.Printf("E Servable %s cannot be loaded: %s", v, describe(err))
 			m.setState(v, stateEnd, nil, err)
-			return
+		case !m.wanted(v):
+			loaded.close()
+			m.setState(v, stateEnd, nil, status.Error(codes.Canceled, "Loading of servable cancelled"))
+		default:
+			m.setState(v, stateAvailable, loaded, nil)
+			log.Printf("I Successfully loaded servable version %s", v)
 		}
+		return
 	}
 }
 
-// waitForRetry is false when nobody wants the version any more.
-func (m *manager) waitForRetry(v *modelVersion) bool {
-	for until := time.Now().Add(m.retryInterval); ; time.Sleep(min(manageInterval, time.Until(until))) {
-		m.mu.Lock()
-		aspired := v.aspired
-		m.mu.Unlock()
-		if !aspired || !time.Now().Before(until) {
-			return aspired
-		}
-	}
+func (m *manager) wanted(v *modelVersion) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return v.aspired
 }
 
 func (m *manager) unload(v *modelVersion) {
-	log.Printf("I Quiescing servable version {name: %s version: %d}", v.model, v.number)
+	log.Printf("I Quiescing servable version %s", v)
 	v.loaded.close()
 	m.setState(v, stateEnd, nil, nil)
-	log.Printf("I Done unloading servable version {name: %s version: %d}", v.model, v.number)
+	log.Printf("I Done unloading servable version %s", v)
 }
 
 func (m *manager) setState(v *modelVersion, state wire.ModelVersionStatus_State, loaded *servable, err error) {

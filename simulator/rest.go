@@ -121,6 +121,9 @@ func (s *restServer) dispatch(r *http.Request, path string) (a restAnswer) {
 		return a
 	}
 	a.method = parts[4]
+	if a.method != strings.ToLower(a.method) {
+		return a // the path matches in any case, but a method is dispatched in this spelling alone
+	}
 	body, err := readBody(r)
 	if err != nil {
 		a.err = invalid("Could not read the request: %s", err)
@@ -176,14 +179,10 @@ func (s *restServer) ask(spec *wire.ModelSpec, method string, body []byte) (stri
 	if s.options.restTimeoutMs > 0 {
 		deadline = time.Now().Add(time.Duration(s.options.restTimeoutMs) * time.Millisecond)
 	}
-	switch method {
-	case "predict":
+	if method == "predict" {
 		return s.askPredict(spec, body, deadline)
-	case "classify", "regress":
-		return s.askExamples(spec, method, body, deadline)
 	}
-	// The path matches in any case, but only these spellings are dispatched.
-	return "", nil, invalid("Malformed request: POST method %s", method)
+	return s.askExamples(spec, method, body, deadline)
 }
 
 func (s *restServer) askPredict(spec *wire.ModelSpec, body []byte, deadline time.Time) (string, *servable, error) {

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"fmt"
 	"log"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -138,8 +136,4 @@ func (s *servable) close() {
 func hasContent(file string) bool {
 	info, err := os.Stat(file)
 	return err == nil && info.Mode().IsRegular() && info.Size() > 0
-}
-
-func (s *servable) String() string {
-	return fmt.Sprintf("{name: %s version: %s}", s.name, strconv.FormatInt(s.version, 10))
 }
