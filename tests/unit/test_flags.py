@@ -1,0 +1,121 @@
+"""The server's command line: only flags that its version has, in the one form that it reads."""
+
+from dataclasses import replace
+
+import pytest
+
+from components import flags
+from components.plan import InstancePlan
+from components.versions import facts
+from tests import stacks
+from tests.stacks import changed, one_node, two_nodes, without
+
+
+def instance(config: stacks.Config, name: str = "gpu-01-gpu0") -> InstancePlan:
+    (found,) = [found for found in stacks.plan(config).instances if found.name == name]
+    return found
+
+
+def arguments(config: stacks.Config, name: str = "gpu-01-gpu0") -> dict[str, str]:
+    pairs = [argument.split("=", 1) for argument in flags.server_arguments(instance(config, name))]
+    assert all(argument.startswith("--") for argument, _ in pairs)
+    assert len(dict(pairs)) == len(pairs), "a flag is given twice: the last one would win"
+    return {argument.removeprefix("--"): value for argument, value in pairs}
+
+
+EVERYTHING = {
+    "batching": {"max_batch_size": 4, "batch_timeout_micros": 0},
+    "gpu_memory": {"allow_growth": True, "fraction": 0.5},
+    "threads": {"grpc_max": 8, "rest": 8, "intra_op": 2, "inter_op": 1},
+}
+
+
+def everything() -> stacks.Config:
+    config = one_node()
+    for key, value in EVERYTHING.items():
+        config = changed(config, f"pools[0].{key}", value)
+    return changed(config, "pools[0].models[0].labels", {"stable": 1})
+
+
+def test_the_arguments_of_a_batched_instance() -> None:
+    assert flags.server_arguments(instance(one_node())) == (
+        "--port=8500",
+        "--rest_api_port=8501",
+        "--rest_api_timeout_in_ms=30000",
+        "--model_config_file=/etc/tf-serving/models.config",
+        "--monitoring_config_file=/etc/tf-serving/monitoring.config",
+        "--enable_batching=true",
+        "--batching_parameters_file=/etc/tf-serving/batching.config",
+        "--grpc_max_threads=64",
+        "--rest_api_num_threads=64",
+        "--enable_profiler=false",
+    )
+
+
+def test_every_setting_of_a_pool_reaches_its_flag() -> None:
+    given = arguments(two_nodes(), "gpu-02-gpu2")
+    assert given["per_process_gpu_memory_fraction"] == "0.9"
+    assert given["grpc_max_threads"] == "8"
+    assert given["rest_api_num_threads"] == "4"
+    assert given["tensorflow_intra_op_parallelism"] == "2"
+    assert given["tensorflow_inter_op_parallelism"] == "1"
+    assert given["allow_version_labels_for_unavailable_models"] == "true"
+
+
+def test_without_batching_neither_the_flag_nor_the_file_is_given() -> None:
+    # A file without the flag is an error at start.
+    given = arguments(without(one_node(), "pools[0].batching"))
+    assert not {"enable_batching", "batching_parameters_file"} & set(given)
+
+
+def test_labels_alone_bring_the_flag_that_a_cold_start_with_labels_needs() -> None:
+    flag = "allow_version_labels_for_unavailable_models"
+    assert flag not in arguments(one_node())
+    assert arguments(changed(one_node(), "pools[0].models[0].labels", {"stable": 1}))[flag] == "true"
+
+
+def test_what_is_left_to_the_server_is_not_written() -> None:
+    given = arguments(without(one_node(), "pools[0].batching"))
+    assert not {name for name in given if "threads" in name or "parallelism" in name or "memory" in name}
+
+
+def test_the_servers_patience_is_that_of_the_front_end() -> None:
+    given = arguments(changed(one_node(), "front_end", {"request_timeout_s": 5}))
+    assert given["rest_api_timeout_in_ms"] == "5000"
+
+
+def test_the_profiler_is_off() -> None:
+    assert arguments(one_node())["enable_profiler"] == "false"
+
+
+@pytest.mark.parametrize("version", facts().versions())
+def test_every_flag_that_can_be_written_exists_in_every_release_with_that_type(version: str) -> None:
+    known = facts().flags_of(version)
+    given = arguments(everything())
+    assert len(given) == 14
+    for name, value in given.items():
+        match known[name].type:
+            case "int":
+                assert value.isdecimal(), name
+            case "bool":
+                assert value in ("true", "false"), name
+            case "float":
+                assert 0 < float(value) <= 1, name
+            case "string":
+                assert value.startswith("/"), name
+
+
+def test_a_flag_that_the_version_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = facts().flags["enable_profiler"].model_copy(update={"since": "2.15.1"})
+    lacking = facts().model_copy(update={"flags": facts().flags | {"enable_profiler": known}})
+    monkeypatch.setattr("components.versions.facts", lambda: lacking)
+    old = replace(instance(one_node()), version="2.14.1")
+    with pytest.raises(ValueError, match=r"^TensorFlow Serving 2\.14\.1 has no flag enable_profiler$"):
+        flags.server_arguments(old)
+    assert "--enable_profiler=false" in flags.server_arguments(replace(old, version="2.15.1"))
+
+
+@pytest.mark.parametrize(("allow_growth", "text"), [(True, "true"), (False, "false")])
+def test_growth_is_spelt_in_the_only_way_that_tensorflow_reads(allow_growth: bool, text: str) -> None:
+    config = changed(one_node(), "pools[0].gpu_memory", {"allow_growth": allow_growth})
+    assert flags.server_environment(instance(config)) == (f"TF_FORCE_GPU_ALLOW_GROWTH={text}",)
