@@ -35,7 +35,10 @@ class UnreachableError(Exception):
 
 def find() -> Toolchain | None:
     """The official CLI from an earlier download, or None."""
-    folder = published(CACHE_NAME, _key())
+    try:
+        folder = published(CACHE_NAME, _key())
+    except UnreachableError:
+        return None
     return _toolchain(folder) if folder else None
 
 

@@ -34,12 +34,14 @@ def ensure(*, plugins: Sequence[str], changes_stack: str | None = None) -> Toolc
 def _first_that_works(plugins: Sequence[str], changes_stack: str | None) -> Toolchain:
     reasons: list[str] = []
     try:
-        if found := on_path.find() or official.find():
+        if found := on_path.find():
             return found
         reasons.append("no `pulumi` on PATH")
-    except (ToolchainError, official.UnreachableError) as error:
+    except ToolchainError as error:
         note(f"Pulumi on PATH is not used: {error}")
         reasons.append(str(error))
+    if found := official.find():
+        return found
     # What was built before comes ahead of a download: without a way out, each run would wait for one.
     if changes_stack is None and (found := rebuilt.find(plugins)):
         return found

@@ -16,6 +16,7 @@ from .service import LanguageHost
 
 MAX_MESSAGE_BYTES = 400 << 20  # what the engine itself allows
 PARENT_POLL_S = 1.0
+ANSWER_S = 0.5  # for the answers about programs that have just ended
 
 
 def main() -> int:
@@ -53,7 +54,7 @@ def main() -> int:
     if not stop.is_set():
         children.interrupt()
     children.wait()
-    server.stop(grace=None)
+    server.stop(grace=ANSWER_S).wait()
     return 0
 
 
