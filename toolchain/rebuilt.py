@@ -7,6 +7,7 @@ import shutil
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from toolchain.cache import build_once, locked, published
@@ -44,24 +45,30 @@ class GoBuild:
         return _key(self.version, content, json.dumps(versions().plugins).encode(), *COMPILE)
 
 
-ENGINE = GoBuild(
-    module="engine",
-    version=versions().rebuilt_pulumi,
-    title=f"Build the Pulumi CLI v{versions().rebuilt_pulumi} and its Docker plugin from Go modules",
-    usual="4 to 7 min on 2 cores",
-)
-KUBERNETES = GoBuild(
-    module="kubernetes",
-    version=versions().plugins["kubernetes"],
-    title="Build Pulumi's Kubernetes plugin from Go modules",
-    usual="4 to 12 min on 2 cores",
-)
-PLUGIN_BUILDS = {"docker": ENGINE, "kubernetes": KUBERNETES}
+@cache
+def engine_build() -> GoBuild:
+    """The CLI and the Docker plugin: one module, since most of their dependencies are the same."""
+    version = versions().rebuilt_pulumi
+    title = f"Build the Pulumi CLI v{version} and its Docker plugin from Go modules"
+    return GoBuild(module="engine", version=version, title=title, usual="4 to 7 min on 2 cores")
+
+
+@cache
+def kubernetes_build() -> GoBuild:
+    """The Kubernetes plugin: in a module of its own, since it compiles only with an older engine."""
+    version = versions().plugins["kubernetes"]
+    title = f"Build Pulumi's Kubernetes plugin v{version} from Go modules"
+    return GoBuild(module="kubernetes", version=version, title=title, usual="4 to 12 min on 2 cores")
+
+
+def plugin_build(name: str) -> GoBuild:
+    """The build that a plugin comes from."""
+    return {"docker": engine_build, "kubernetes": kubernetes_build}[name]()
 
 
 def find(plugins: Sequence[str]) -> Toolchain | None:
     """The rebuilt CLI with these plugins if all of it was built before, or None."""
-    wanted = [ENGINE, *(PLUGIN_BUILDS[name] for name in plugins)]
+    wanted = [engine_build(), *(plugin_build(name) for name in plugins)]
     if any(published(build.module, build.key) is None for build in wanted):
         return None
     if published("language-host", _host_key()) is None or published("pulumi", _tools_key()) is None:
@@ -89,7 +96,7 @@ def _assemble(folder: Path) -> None:
     executables = folder / "bin"
     executables.mkdir()
     # A hard link: through a symbolic link the CLI would look for the language host beside the link's target.
-    os.link(_built(ENGINE) / "pulumi", executables / "pulumi")
+    os.link(_built(engine_build()) / "pulumi", executables / "pulumi")
     host = build_once("language-host", _host_key(), _build_language_host)
     launcher = executables / "pulumi-language-python"
     python = f"../../../language-host/{host.name}/bin/python"
@@ -110,7 +117,7 @@ def _go_build(go: Path, build: GoBuild, target: Path) -> None:
     source = target / "source"
     shutil.copytree(GO_MODULES / build.module, source)
     env = go_env()
-    if build is KUBERNETES:
+    if build == kubernetes_build():
         _copy_kubernetes_schema(go, source)
         plugin = versions().plugins["kubernetes"]
         _compile(go, env, source, target, [f"main.version={plugin}"], ["."])
@@ -185,7 +192,7 @@ def _without(lock: str, names: Sequence[str]) -> str:
 
 def _install_plugin(tools: Toolchain, name: str) -> None:
     """Install a plugin into our PULUMI_HOME, unless that very build is there already."""
-    build = PLUGIN_BUILDS[name]
+    build = plugin_build(name)
     home, version = own_home(), versions().plugins[name]
     stamp = home / f".{name}-plugin"
     installed = home / "plugins" / f"resource-{name}-v{version}" / f"pulumi-resource-{name}"
@@ -219,7 +226,7 @@ def _host_key() -> str:
 
 
 def _tools_key() -> str:
-    return _key(versions().rebuilt_pulumi, ENGINE.key, _host_key())
+    return _key(versions().rebuilt_pulumi, engine_build().key, _host_key())
 
 
 def _key(label: str, *parts: bytes | str) -> str:
