@@ -4,11 +4,19 @@ import pytest
 from hypothesis import settings
 
 from tests.mock_engine import Deploy, run_program
+from toolchain.pulumi import ensure
+from toolchain.tools import Toolchain
 
 # The same examples on every run, nothing written to the checkout. `--hypothesis-profile=wide` looks further.
 settings.register_profile("project", derandomize=True, database=None, deadline=None)
 settings.register_profile("wide", database=None, deadline=None, max_examples=5000)
 settings.load_profile("project")
+
+
+@pytest.fixture(scope="session")
+def toolchain() -> Toolchain:
+    """The real Pulumi CLI with its Docker plugin."""
+    return ensure(plugins=["docker"])
 
 
 @pytest.fixture
