@@ -132,10 +132,11 @@ def unknown_key(key: str, accepted: Sequence[str]) -> str:
 def _path(location: Sequence[int | str]) -> str:
     path = ""
     for part in location:
-        if part == "[key]":  # the key of a mapping is at fault, not its value
+        if part == "[key]" and path:  # the key of a mapping is at fault, not its value
             continue
-        path += f"[{part}]" if isinstance(part, int) else f".{part}"
-    return path.lstrip(".")
+        step = f"[{part}]" if isinstance(part, int) else part or '""'
+        path = _join(path, step)
+    return path
 
 
 def _join(parent: str, child: str) -> str:
