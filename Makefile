@@ -14,47 +14,47 @@ help: ## List the targets
 	@echo "  They work on STACK=$(STACK); ARGS='...' goes to pulumi or pytest."
 
 up: ## Deploy STACK; the local one is then asked for predictions until every instance has answered
-	@$(OPS) up --stack '$(STACK)' --arguments="$$ARGS"
+	@exec $(OPS) up --stack '$(STACK)' --arguments="$$ARGS"
 
 preview: ## Show what `make up` would change; without a shared backend, a plan from nothing
-	@$(OPS) preview --stack '$(STACK)' --arguments="$$ARGS"
+	@exec $(OPS) preview --stack '$(STACK)' --arguments="$$ARGS"
 
 down: ## Destroy STACK; for the local one, stop the Docker Engine that `make up` started
-	@$(OPS) down --stack '$(STACK)' --arguments="$$ARGS"
+	@exec $(OPS) down --stack '$(STACK)' --arguments="$$ARGS"
 
 preflight: ## Reach every host of STACK and name every problem, changing nothing
-	@$(OPS) preflight --stack '$(STACK)'
+	@exec $(OPS) preflight --stack '$(STACK)'
 
 pulumi: ## Run the Pulumi CLI on STACK: make pulumi ARGS="stack output"
-	@$(OPS) pulumi --stack '$(STACK)' --arguments="$$ARGS"
+	@exec $(OPS) pulumi --stack '$(STACK)' --arguments="$$ARGS"
 
 test: ## Run every tier of tests and lint, with what they need installed first
-	@$(OPS) test --arguments="$$ARGS"
+	@exec $(OPS) test --arguments="$$ARGS"
 
 unit: test-unit
 test-unit: ## Tests of pure code, mocks and helpers: no engine, no CLI
-	@$(OPS) test unit --arguments="$$ARGS"
+	@exec $(OPS) test unit --arguments="$$ARGS"
 
 test-simulator: ## Tests of the stand-in server's binary
-	@$(OPS) test simulator --arguments="$$ARGS"
+	@exec $(OPS) test simulator --arguments="$$ARGS"
 
 test-envoy: ## Tests with the real Envoy binary
-	@$(OPS) test envoy --arguments="$$ARGS"
+	@exec $(OPS) test envoy --arguments="$$ARGS"
 
 test-preview: ## Tests with the real Pulumi CLI, without a Docker Engine
-	@$(OPS) test preview --arguments="$$ARGS"
+	@exec $(OPS) test preview --arguments="$$ARGS"
 
 integration: ## Tests with the real Pulumi CLI and a Docker Engine of their own
-	@$(OPS) test integration --arguments="$$ARGS"
+	@exec $(OPS) test integration --arguments="$$ARGS"
 
 lint: ## ruff, ruff format, mypy --strict
-	@$(OPS) lint
+	@exec $(OPS) lint
 
 format: ## Rewrite the Python files in the project's format
-	@$(OPS) lint --fix
+	@exec $(OPS) lint --fix
 
 lock: ## Write requirements*.txt from requirements*.in, with hashes
-	@$(OPS) lock
+	@exec $(OPS) lock
 
 clean: ## Remove what set-up made in this checkout (after `make down`); the shared cache stays
-	@$(OPS) clean
+	@exec $(OPS) clean

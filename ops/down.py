@@ -30,9 +30,8 @@ def down(stack: str, arguments: Sequence[str]) -> int:
 
 def _destroy_local(arguments: Sequence[str]) -> int:
     chosen = docker_host.ensure_engine()
-    local = setup.local_cli({"DOCKER_HOST": chosen.docker_host})
-    local.free_stale_locks()
-    local.ensure_exists()
+    setup.ensure_tools()
+    local = setup.ready_local_stack(chosen.docker_host)
     code = local.run("destroy", "--yes", "--skip-preview", *arguments)
     if code == 0:
         # Without the flag it would delete the committed stack file as well.

@@ -4,11 +4,10 @@ import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 from images.build import ensure_images
 from images.samples import write_sample_models
-from ops import docker_host, paths
+from ops import docker_host, leftovers, paths
 from ops.errors import UserError
 from ops.processes import together
 from ops.stack import Stack
@@ -38,18 +37,25 @@ def local_stack() -> Stack:
 
     together(ensure_tools, engine_and_images)
     write_sample_models(paths.LOCAL / "models")
-    stack = cli(LOCAL_STACK, {"DOCKER_HOST": made["engine"].docker_host}, backend=local_backend())
+    return ready_local_stack(made["engine"].docker_host)
+
+
+def ready_local_stack(host: str) -> Stack:
+    """The local stack in its engine, with what a killed run left behind cleared away."""
+    stack = cli(LOCAL_STACK, {"DOCKER_HOST": host}, backend=local_backend())
     stack.free_stale_locks()
     stack.ensure_exists()
+    leftovers.clear(stack, host)
     return stack
 
 
-def local_cli(env: Mapping[str, str] = MappingProxyType({})) -> Stack:
+def local_cli() -> Stack:
     """The local stack's CLI and state, without starting an engine; the one that holds the stack is named."""
     ensure_tools()
     chosen = docker_host.recorded()
-    engine = {"DOCKER_HOST": chosen.docker_host} if chosen else {}
-    return cli(LOCAL_STACK, {**engine, **env}, backend=local_backend())
+    stack = cli(LOCAL_STACK, {"DOCKER_HOST": chosen.docker_host} if chosen else {}, backend=local_backend())
+    stack.ensure_exists()
+    return stack
 
 
 def team_stack(stack: str, *, changes: bool) -> Stack:

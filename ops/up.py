@@ -49,9 +49,7 @@ def preview(stack: str, arguments: Sequence[str]) -> int:
     """Show what `up` would change. Without a shared backend of the team's, a plan from nothing."""
     setup.require_stack_file(stack)
     if stack == setup.LOCAL_STACK:
-        local = setup.local_cli()
-        local.ensure_exists()
-        return local.run("preview", *arguments)
+        return setup.local_cli().run("preview", *arguments)
     if team_backend(os.environ, paths.ROOT / "Pulumi.yaml") is not None:
         return setup.team_stack(stack, changes=False).run("preview", *arguments)
     return _preview_from_nothing(stack, arguments)
@@ -73,7 +71,5 @@ def _preview_from_nothing(stack: str, arguments: Sequence[str]) -> int:
 def pulumi(stack: str, arguments: Sequence[str]) -> int:
     """Run any Pulumi command on a stack, with its state and its engine."""
     if stack == setup.LOCAL_STACK:
-        local = setup.local_cli()
-        local.ensure_exists()
-        return local.run(*arguments)
+        return setup.local_cli().run(*arguments)
     return setup.team_stack(stack, changes=True).run(*arguments)
