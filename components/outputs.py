@@ -13,7 +13,8 @@ CONTRACT_VERSION = 1
 
 
 class _Output(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    # Not strict: a StackReference hands whole numbers over as floats.
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class ModelOutput(_Output):
@@ -22,7 +23,7 @@ class ModelOutput(_Output):
     name: str
     pool: str
     rest_urls: list[str]
-    max_batch_size: int | None
+    max_batch_size: int | None = None  # the engine drops what is None
 
 
 class InstanceOutput(_Output):

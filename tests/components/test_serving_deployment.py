@@ -1,0 +1,230 @@
+"""A whole stack on the mock engine: what there is, on which node, in which order, with which outputs."""
+
+from pathlib import Path
+
+import pytest
+
+from components.deployment import ServingDeployment, ServingDeploymentArgs
+from components.outputs import StackOutputs
+from components.settings import Settings
+from components.stack_file import load_stack_file
+from tests import stacks
+from tests.mock_engine import CONTAINER, NETWORK, PROVIDER, Deploy, Engine, Program, Registered, computed
+
+ROOT = Path(__file__).resolve().parents[2]
+INSTANCE = "tf-serving:tf_serving:TfServingInstance"
+FRONT_END = "tf-serving:envoy:EnvoyFrontEnd"
+FORBIDDEN_INPUTS = {
+    "privileged",
+    "devices",
+    "gpus",
+    "hosts",
+    "ipcMode",
+    "pidMode",
+    "publishAllPorts",
+    "runtime",
+    "usernsMode",
+    "volumes",
+}
+
+
+def program(settings: Settings) -> Program:
+    def run() -> dict[str, object]:
+        args = ServingDeploymentArgs(settings=settings, stack="test", project_folder=stacks.PROJECT_FOLDER)
+        return dict(ServingDeployment("serving", args).outputs.model_dump())
+
+    return run
+
+
+@pytest.fixture
+def local(deploy: Deploy) -> Engine:
+    return deploy(program(load_stack_file(ROOT / "Pulumi.local.yaml")))
+
+
+@pytest.fixture
+def two_nodes(deploy: Deploy) -> Engine:
+    return deploy(program(stacks.settings(stacks.two_nodes())))
+
+
+def instances(engine: Engine) -> list[Registered]:
+    return [found for found in engine.of_type(CONTAINER) if engine.by_urn(found.parent).type == INSTANCE]
+
+
+def front_ends(engine: Engine) -> list[Registered]:
+    return [found for found in engine.of_type(CONTAINER) if engine.by_urn(found.parent).type == FRONT_END]
+
+
+def node_of(resource: Registered) -> str:
+    labels = {pair["label"]: pair["value"] for pair in resource.inputs["labels"]}
+    return str(labels["tf-serving.node"])
+
+
+def test_the_local_stack_is_four_servers_and_one_front_end_on_two_networks(local: Engine) -> None:
+    assert sorted(found.inputs["name"] for found in local.of_type(CONTAINER)) == [
+        "test-local-envoy",
+        "test-local-gpu0",
+        "test-local-gpu1",
+        "test-local-gpu2",
+        "test-local-gpu3",
+    ]
+    assert sorted(found.inputs["name"] for found in local.of_type(NETWORK)) == [
+        "test-local-front",
+        "test-local-serving",
+    ]
+    assert len(local.of_type(PROVIDER)) == 1
+
+
+def test_each_server_asks_for_its_own_gpu_by_uuid(local: Engine) -> None:
+    requests = {found.inputs["name"]: found.inputs["deviceRequests"] for found in instances(local)}
+    assert requests == {
+        f"test-local-gpu{gpu}": [
+            {
+                "driver": "nvidia",
+                "capabilities": ["gpu"],
+                "deviceIds": [f"GPU-00000000-0000-4000-8000-{gpu:012d}"],
+            }
+        ]
+        for gpu in range(4)
+    }
+
+
+def test_a_front_end_asks_for_no_gpu(local: Engine) -> None:
+    assert [found.inputs.get("deviceRequests") for found in front_ends(local)] == [None]
+
+
+def test_nothing_but_the_front_end_publishes_a_port(two_nodes: Engine) -> None:
+    assert len(instances(two_nodes)) == 5
+    assert all(not found.inputs.get("ports") for found in instances(two_nodes))
+    assert all(found.inputs["ports"] for found in front_ends(two_nodes))
+
+
+def test_no_container_gets_more_rights_than_it_needs(two_nodes: Engine) -> None:
+    for found in two_nodes.of_type(CONTAINER):
+        assert found.inputs["capabilities"] == {"drops": ["ALL"]}, found.name
+        assert found.inputs["securityOpts"] == ["no-new-privileges:true"], found.name
+        assert not FORBIDDEN_INPUTS & set(found.inputs), found.name
+        assert all(mount["readOnly"] for mount in found.inputs.get("mounts", [])), found.name
+
+
+def test_no_container_swaps(two_nodes: Engine) -> None:
+    for found in two_nodes.of_type(CONTAINER):
+        assert found.inputs["memory"] == found.inputs["memorySwap"] > 0, found.name
+
+
+def test_up_waits_for_the_health_of_every_container(two_nodes: Engine) -> None:
+    for found in two_nodes.of_type(CONTAINER):
+        assert found.inputs["wait"] is True, found.name
+        assert found.inputs["healthcheck"]["tests"][0] == "CMD", found.name
+
+
+def test_what_the_provider_does_not_apply_in_place_replaces_the_container(two_nodes: Engine) -> None:
+    for found in two_nodes.of_type(CONTAINER):
+        assert {"healthcheck", "init", "tmpfs"} <= set(found.replace_on_changes), found.name
+
+
+def test_everything_of_a_node_is_on_that_nodes_engine(two_nodes: Engine) -> None:
+    providers = {found.name: found for found in two_nodes.of_type(PROVIDER)}
+    assert set(providers) == {"gpu-01-docker", "gpu-02-docker"}
+    placed = [*two_nodes.of_type(CONTAINER), *two_nodes.of_type(NETWORK)]
+    assert len(placed) == 7 + 4
+    for found in placed:
+        assert found.provider.startswith(f"{providers[f'{node_of(found)}-docker'].urn}::"), found.name
+
+
+def test_a_pool_is_rolled_one_at_a_time_in_the_slot_order_of_the_file(two_nodes: Engine) -> None:
+    waits_for = {
+        found.inputs["name"]: sorted(
+            before.inputs["name"]
+            for before in map(two_nodes.by_urn, found.dependencies)
+            if before.type == CONTAINER
+        )
+        for found in two_nodes.of_type(CONTAINER)
+    }
+    assert waits_for == {
+        "test-gpu-02-gpu1": [],
+        "test-gpu-02-gpu0": ["test-gpu-02-gpu1"],
+        "test-gpu-01-gpu2": ["test-gpu-02-gpu0"],
+        "test-gpu-01-gpu0": ["test-gpu-01-gpu2"],
+        "test-gpu-02-gpu2": [],
+        "test-gpu-01-envoy": [],
+        "test-gpu-02-envoy": [],
+    }
+
+
+def test_no_input_is_computed_from_a_container(two_nodes: Engine) -> None:
+    # Else a container that is replaced changes another one, which is then replaced as well.
+    for found in two_nodes.resources:
+        sources = {two_nodes.by_urn(urn).type for urns in found.input_dependencies.values() for urn in urns}
+        assert CONTAINER not in sources, found.name
+        assert computed("") not in repr(found.inputs), found.name
+        assert computed("") not in repr(found.outputs), found.name
+
+
+def test_each_node_has_its_own_front_end_and_url(two_nodes: Engine) -> None:
+    assert sorted(found.inputs["name"] for found in front_ends(two_nodes)) == [
+        "test-gpu-01-envoy",
+        "test-gpu-02-envoy",
+    ]
+    assert two_nodes.exports["rest_urls"] == ["http://gpu-01.example.com:8080", "http://10.0.0.2:8080"]
+    assert two_nodes.exports["grpc_targets"] == ["gpu-01.example.com:8500", "10.0.0.2:8500"]
+
+
+def test_the_deployment_registers_the_outputs_that_it_offers(two_nodes: Engine) -> None:
+    deployment = two_nodes.one("tf-serving:deployment:ServingDeployment", "serving")
+    assert set(deployment.outputs or {}) == set(two_nodes.exports) == set(StackOutputs.model_fields)
+
+
+def test_a_consumer_reads_back_what_went_through_the_engine(two_nodes: Engine) -> None:
+    # The engine keeps no None and knows no whole numbers: 1 comes back as 1.0.
+    handed_over = two_nodes.one("tf-serving:deployment:ServingDeployment", "serving").outputs
+    read = StackOutputs.model_validate(handed_over)
+    assert read == StackOutputs.model_validate(two_nodes.exports)
+    assert [model.max_batch_size for model in read.models] == [32, None, None]
+
+
+def test_a_pool_without_batching_gets_no_batching_file(two_nodes: Engine) -> None:
+    assert [found.name for found in two_nodes.of_type("tf-serving:batching:BatchingConfig")] == [
+        "main-batching"
+    ]
+    files = [upload["file"] for upload in two_nodes.container("test-gpu-02-gpu2").inputs["uploads"]]
+    assert files == ["/etc/tf-serving/models.config", "/etc/tf-serving/monitoring.config"]
+
+
+def test_fixed_addresses_are_inside_the_declared_networks(two_nodes: Engine) -> None:
+    attached = {
+        found.inputs["name"]: [
+            (network["name"], network["ipv4Address"]) for network in found.inputs["networksAdvanced"]
+        ]
+        for found in two_nodes.of_type(CONTAINER)
+    }
+    assert attached["test-gpu-01-gpu2"] == [("test-gpu-01-serving", "172.29.80.12")]
+    assert attached["test-gpu-02-envoy"] == [
+        ("test-gpu-02-serving", "172.29.80.2"),
+        ("test-gpu-02-front", "172.29.80.130"),
+    ]
+
+
+# In the state of everybody's stacks: another token or name is another resource, unless aliased.
+URNS = {
+    "pulumi:pulumi:Stack$tf-serving:deployment:ServingDeployment::serving",
+    "tf-serving:deployment:ServingDeployment$tf-serving:batching:BatchingConfig::main-batching",
+    "tf-serving:deployment:ServingDeployment$tf-serving:gpu_node:GpuNode::local",
+    "tf-serving:gpu_node:GpuNode$pulumi:providers:docker::local-docker",
+    "tf-serving:gpu_node:GpuNode$docker:index/network:Network::local-serving",
+    "tf-serving:gpu_node:GpuNode$docker:index/network:Network::local-front",
+    "tf-serving:deployment:ServingDeployment$tf-serving:envoy:EnvoyFrontEnd::local-envoy",
+    "tf-serving:envoy:EnvoyFrontEnd$docker:index/container:Container::local-envoy-proxy",
+    *(
+        urn
+        for gpu in range(4)
+        for urn in (
+            f"tf-serving:deployment:ServingDeployment$tf-serving:tf_serving:TfServingInstance::local-gpu{gpu}",
+            f"tf-serving:tf_serving:TfServingInstance${CONTAINER}::local-gpu{gpu}-server",
+        )
+    ),
+}
+
+
+def test_urns_are_those_that_are_in_users_state(local: Engine) -> None:
+    prefix = "urn:pulumi:test::tf-serving::"
+    assert {found.urn.removeprefix(prefix) for found in local.resources} == URNS
