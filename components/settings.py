@@ -64,7 +64,7 @@ class Gpu(Model):
     uuid: GpuId
     """What pins an instance: indices move when a card is lost, UUIDs do not."""
     numa_node: Annotated[int, Field(ge=0, le=7)] = 0
-    """NUMA node of the GPU (`nvidia-smi topo -m`). Memory follows the CPUs: Linux takes it where a thread runs."""
+    """NUMA node of the GPU (`nvidia-smi topo -m`). Memory follows the CPUs: it is taken near them."""
     cpus: CpuSet | None = None
     """CPUs beside the GPU, for its instance alone, such as `0-15,64-79`. Unset: no pinning."""
 
