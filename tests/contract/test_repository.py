@@ -28,7 +28,9 @@ REGISTRIES = [
 
 @pytest.fixture(scope="module")
 def committed() -> dict[str, bytes]:
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=PROJECT, capture_output=True, check=True).stdout
+    # The checkout may belong to somebody else than who runs the tests, such as root.
+    command = ["git", "-c", "safe.directory=*", "ls-files", "-z"]
+    listed = subprocess.run(command, cwd=PROJECT, capture_output=True, check=True).stdout
     files = [PROJECT / name for name in listed.decode().split("\0") if name]
     return {file.relative_to(PROJECT).as_posix(): file.read_bytes() for file in files if file.is_file()}
 
