@@ -33,16 +33,12 @@ def archive_of(image: Image) -> bytes:
 
 def opened(image: Image) -> tuple[dict[str, Any], dict[str, Any], tarfile.TarFile, bytes]:
     """Manifest, configuration and layer of an archive, and the bytes of the layer."""
-    archive = tarfile.open(fileobj=io.BytesIO(archive_of(image)))
-
-    def content(name: str) -> bytes:
-        member = archive.extractfile(name)
-        assert member is not None
-        return member.read()
-
-    (manifest,) = json.loads(content("manifest.json"))
-    layer = content(manifest["Layers"][0])
-    return manifest, json.loads(content(manifest["Config"])), tarfile.open(fileobj=io.BytesIO(layer)), layer
+    with tarfile.open(fileobj=io.BytesIO(archive_of(image))) as archive:
+        files = {name: archive.extractfile(name) for name in archive.getnames()}
+        contents = {name: file.read() for name, file in files.items() if file is not None}
+    (manifest,) = json.loads(contents["manifest.json"])
+    layer = contents[manifest["Layers"][0]]
+    return manifest, json.loads(contents[manifest["Config"]]), tarfile.open(fileobj=io.BytesIO(layer)), layer
 
 
 def test_an_archive_names_its_image_and_holds_what_runs() -> None:
