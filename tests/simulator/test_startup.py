@@ -1,5 +1,8 @@
 """Flags, files and environment at start: what is accepted, and how the rest ends."""
 
+import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -159,6 +162,32 @@ def test_no_polling_at_all_hangs_the_start(start: Start, half: Path) -> None:
     wait_for("the warning", lambda: "never polled" in server.printed())
     assert server.process.poll() is None
     assert not server.is_open(server.grpc_port)
+
+
+@pytest.mark.skipif(not shutil.which("taskset"), reason="needs taskset")
+def test_thread_counts_follow_the_cpus_that_it_may_run_on(binary: Path, half: Path, tmp_path: Path) -> None:
+    allowed = min(os.sched_getaffinity(0))
+    flags = [
+        "--port=0",
+        f"--grpc_socket_path={tmp_path / 's'}",
+        f"--model_base_path={half}",
+        "--enable_batching",
+    ]
+    log = tmp_path / "log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            ["taskset", "--cpu-list", str(allowed), str(binary), *flags],
+            env={"PATH": os.environ["PATH"], "SIM_ALLOW_ANY_GPU": "1"},
+            stdout=out,
+            stderr=out,
+        )
+    try:
+        wait_for("the server", lambda: "Running gRPC" in log.read_text())
+    finally:
+        process.kill()
+        process.wait()
+    assert "with 1 CPUs" in log.read_text()
+    assert "batching with 1 threads" in log.read_text()
 
 
 def test_an_unknown_knob_is_refused(start: Start, half: Path) -> None:
