@@ -30,7 +30,7 @@ def test_every_file_is_formatted() -> None:
     assert done.stdout == ""
 
 
-def test_a_proto_is_newer_than_no_generated_file() -> None:
+def test_the_generated_code_has_every_message_of_its_proto() -> None:
     for proto in (SOURCE / "proto").glob("*.proto"):
         generated = (SOURCE / "internal" / "wire" / f"{proto.stem}.pb.go").read_text()
         for line in proto.read_text().splitlines():
