@@ -72,7 +72,7 @@ def _usable(venv: Path) -> bool:
     pip = venv / "bin" / "pip"
     if venv.is_symlink() or not _python(venv).exists() or not pip.exists():
         return False
-    return str(venv) in pip.read_text(errors="replace").partition("\n")[0]
+    return str(venv) in pip.read_text(errors="replace")[:500]
 
 
 def _create(venv: Path) -> None:
