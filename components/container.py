@@ -53,7 +53,7 @@ class ContainerArgs:
     mounts: Mapping[str, str]
     user: str
     cpus: str | None = None
-    gpu: str | None = None
+    gpus: Sequence[str] = ()
     ports: Sequence[docker.ContainerPortArgs] = ()
 
 
@@ -89,7 +89,7 @@ def make_container(
             for attachment in args.attachments
         ],
         ports=list(args.ports),
-        device_requests=[_device_request(args.gpu)] if args.gpu else None,
+        device_requests=[_device_request(args.gpus)] if args.gpus else None,
         cpu_set=args.cpus,
         memory=args.memory_mib,
         memory_swap=args.memory_mib,  # unset, the engine stores twice the memory: a difference for ever
@@ -121,9 +121,9 @@ def make_container(
     )
 
 
-def _device_request(gpu: str) -> docker.ContainerDeviceRequestArgs:
+def _device_request(gpus: Sequence[str]) -> docker.ContainerDeviceRequestArgs:
     # By UUID: a count always takes the first GPUs, and indices move when a card is lost.
-    return docker.ContainerDeviceRequestArgs(driver="nvidia", device_ids=[gpu], capabilities=["gpu"])
+    return docker.ContainerDeviceRequestArgs(driver="nvidia", device_ids=list(gpus), capabilities=["gpu"])
 
 
 def duration(seconds: int) -> str:

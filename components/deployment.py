@@ -38,7 +38,7 @@ class ServingDeployment(pulumi.ComponentResource):
         self._batching = {
             pool.name: BatchingConfig(
                 f"{pool.name}-batching",
-                BatchingConfigArgs(batching=pool.batching, pool=pool.name),
+                BatchingConfigArgs(batching=pool.batching),
                 pulumi.ResourceOptions(parent=self),
             )
             for pool in args.settings.pools

@@ -34,6 +34,7 @@ class GpuNode(pulumi.ComponentResource):
             f"{name}-docker",
             host=None if spec.endpoint == "default" else spec.endpoint,
             ssh_opts=list(spec.ssh_options) or None,
+            cert_path=spec.cert_path,
             opts=pulumi.ResourceOptions(parent=self),
         )
         serving = self._network(f"{name}-serving", args.plan.serving_network, args.plan.labels, internal=True)

@@ -1,4 +1,4 @@
-"""TfServingInstance: one TensorFlow Serving process that owns exactly one GPU."""
+"""TfServingInstance: one TensorFlow Serving process that owns exactly one slot."""
 
 from dataclasses import dataclass
 
@@ -30,13 +30,13 @@ class TfServingInstance(pulumi.ComponentResource):
     """A server pinned to one GPU, its CPUs and a fixed address on the node's private network.
 
     Needs the node's Docker provider in `opts.providers`. Outputs: `name`; `rest_target` and `grpc_target`,
-    the `address:port` that Envoy uses; `gpu`, the UUID. All are known before the container exists.
+    the `address:port` that Envoy uses; `gpus`, UUIDs. All are known before the container exists.
     """
 
     name: pulumi.Output[str]
     rest_target: pulumi.Output[str]
     grpc_target: pulumi.Output[str]
-    gpu: pulumi.Output[str]
+    gpus: pulumi.Output[list[str]]
 
     def __init__(
         self, name: str, args: TfServingInstanceArgs, opts: pulumi.ResourceOptions | None = None
@@ -52,13 +52,13 @@ class TfServingInstance(pulumi.ComponentResource):
         self.name = pulumi.Output.from_input(plan.name)
         self.rest_target = pulumi.Output.from_input(f"{plan.address}:{REST_PORT}")
         self.grpc_target = pulumi.Output.from_input(f"{plan.address}:{GRPC_PORT}")
-        self.gpu = pulumi.Output.from_input(plan.gpu.uuid)
+        self.gpus = pulumi.Output.from_input([slot.uuid for slot in plan.slots])
         self.register_outputs(
             {
                 "name": self.name,
                 "rest_target": self.rest_target,
                 "grpc_target": self.grpc_target,
-                "gpu": self.gpu,
+                "gpus": self.gpus,
             }
         )
 
@@ -83,12 +83,12 @@ def _container(
         files=files,
         mounts={model.source: model.target for model in plan.models},
         attachments=[Attachment(network=network, address=str(plan.address))],
-        gpu=plan.gpu.uuid,
-        cpus=plan.gpu.cpus,
+        gpus=[slot.uuid for slot in plan.slots],
+        cpus=plan.cpus,
         memory_mib=plan.memory.container_mib,
         shm_mib=plan.memory.shm_mib,
         health=Health(
-            probe=http_probe(REST_PORT, model_paths([model.spec.name for model in plan.models])),
+            probe=http_probe(REST_PORT, model_paths([model.name for model in plan.models])),
             interval_s=plan.rollout.health_interval_s,
             patience_s=plan.load_timeout_s,
         ),
