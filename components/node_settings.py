@@ -74,7 +74,7 @@ class Gpu(Model):
     model: str | None = None
     """Kind of GPU, such as `a100-80g`: lets memory and MIG profiles be checked."""
     numa_node: Annotated[int, Field(ge=0, le=7)] = 0
-    """NUMA node of the GPU (`nvidia-smi topo -m`). Memory follows the CPUs that a thread runs on."""
+    """NUMA node of the GPU (`nvidia-smi topo -m`). Memory follows the CPUs: it is taken near them."""
     cpus: CpuSet | None = None
     """CPUs beside the GPU, for its instance alone, such as `0-15,64-79`. Unset: no pinning."""
     mig: Annotated[tuple[MigInstance, ...], Field(max_length=WHOLE_GPU_SLOTS)] = ()

@@ -94,10 +94,11 @@ def _parsed(text: object) -> object:
 
 def own_values(config: Mapping[str, object]) -> dict[str, object]:
     """The values of our namespace, keyed without it; those of providers and of Pulumi are left out."""
+    # To Pulumi a key without a namespace belongs to the project.
     return {
         key.removeprefix(f"{NAMESPACE}:"): value
         for key, value in config.items()
-        if key.startswith(f"{NAMESPACE}:")
+        if key.startswith(f"{NAMESPACE}:") or ":" not in key
     }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from images.archive import Entry, Image
 from images.host_files import base_entries, libraries
-from images.inputs import HERE, fingerprint, machine
+from images.inputs import HERE, fingerprint, machine, recipe_files
 from toolchain.cache import build_once, published
 from toolchain.process import run
 from toolchain.progress import step
@@ -48,7 +48,7 @@ def _fetch(target: Path) -> None:
 
 def inputs() -> str:
     """A hash of all that the image is made from."""
-    return fingerprint([*HERE.glob("*.py"), REQUIREMENTS, ENTRYPOINT])
+    return fingerprint([*recipe_files(Path(__file__)), REQUIREMENTS, ENTRYPOINT])
 
 
 def image() -> Image:

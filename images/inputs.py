@@ -16,6 +16,11 @@ def machine() -> str:
     return ARCHITECTURES.get(platform.machine(), platform.machine())
 
 
+def recipe_files(own: Path) -> list[Path]:
+    """The code that decides what is in an image: the image's own module and what all of them share."""
+    return [own.resolve(), HERE / "archive.py", HERE / "host_files.py"]
+
+
 def fingerprint(files: Iterable[Path]) -> str:
     """A short hash over the names and contents of files, in the order of their names."""
     total = hashlib.sha256()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from images.archive import Entry, Image
 from images.host_files import base_entries
-from images.inputs import HERE, REPOSITORY, fingerprint, machine
+from images.inputs import HERE, REPOSITORY, fingerprint, machine, recipe_files
 from toolchain.cache import build_once, published
 from toolchain.golang import go_binary, go_env
 from toolchain.process import run
@@ -52,7 +52,7 @@ def _build(target: Path) -> None:
 
 def inputs() -> str:
     """A hash of all that the image is made from."""
-    return fingerprint([*source_files(), *HERE.glob("*.py"), ENTRYPOINT])
+    return fingerprint([*source_files(), *recipe_files(Path(__file__)), ENTRYPOINT])
 
 
 def image() -> Image:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from ipaddress import IPv4Network
@@ -22,6 +23,7 @@ from toolchain.progress import note, step
 
 _DEFAULT_SOCKET = Path("/var/run/docker.sock")
 _GPU = re.compile(r"\b(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
+_APT_PATIENCE_S = 300.0
 _PROBE_IMAGE = "tf-serving-gpu-probe"
 _WITHOUT = "`make preview STACK=prod` works without an engine."
 
@@ -190,9 +192,15 @@ def install_docker() -> None:
 def _apt(*arguments: str) -> None:
     command = ["apt-get", "-o", "DPkg::Lock::Timeout=300", *arguments]
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    done = subprocess.run(
-        command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
+    deadline = time.monotonic() + _APT_PATIENCE_S
+    while True:
+        done = subprocess.run(
+            command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+        # DPkg::Lock::Timeout is not for the lock of the package lists.
+        if "Could not get lock" not in done.stderr or time.monotonic() > deadline:
+            break
+        time.sleep(2)
     if done.returncode != 0:
         tail = "\n".join(f"  {line}" for line in (done.stdout + done.stderr).strip().splitlines()[-15:])
         raise UserError(

@@ -1,5 +1,6 @@
 """What must be there before a stack can be worked on; each step is a cheap look when it is done already."""
 
+import importlib.util
 import os
 import subprocess
 from collections.abc import Mapping
@@ -35,6 +36,9 @@ def local_stack() -> Stack:
         made["engine"] = docker_host.ensure_engine()
         ensure_images(made["engine"].docker_host)
 
+    if importlib.util.find_spec("ensurepip") is None:
+        # Both would install packages by apt, which takes one at a time.
+        python_env.ensure_venv()
     together(ensure_tools, engine_and_images)
     write_sample_models(paths.LOCAL / "models")
     return ready_local_stack(made["engine"].docker_host)

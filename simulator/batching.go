@@ -209,7 +209,6 @@ func (q *batchQueue) schedule(x tensor, deadline time.Time) (tensor, error) {
 		pieces = append(pieces, piece)
 		q.add(piece)
 	}
-	q.scheduler.work.Broadcast()
 	q.scheduler.mu.Unlock()
 
 	var parts []tensor
@@ -260,6 +259,8 @@ func (q *batchQueue) cuts(size int64) [][2]int64 {
 	return cuts
 }
 
+// add puts a task into the open batch, or into a new one. A batch that is not full is ready when its wait is over, and
+// a thread may have to be woken for it then.
 func (q *batchQueue) add(t *task) {
 	if q.open().size+t.size > q.maxExecution {
 		q.batches = append(q.batches, &batch{})
@@ -268,13 +269,14 @@ func (q *batchQueue) add(t *task) {
 	if len(b.tasks) == 0 {
 		b.opened = t.enqueued
 		if q.timeout > 0 {
-			time.AfterFunc(q.timeout, func() { // a thread may be asleep when the wait is over
+			time.AfterFunc(q.timeout, func() { // with the lock: no thread is between looking and sleeping
 				q.scheduler.mu.Lock()
 				defer q.scheduler.mu.Unlock()
-				q.scheduler.work.Broadcast()
+				q.scheduler.work.Signal()
 			})
 		}
 	}
 	b.tasks = append(b.tasks, t)
 	b.size += t.size
+	q.scheduler.work.Signal() // one task makes at most one batch ready; threads that are busy look before they sleep
 }

@@ -128,6 +128,7 @@ func threadQuota(threads int32) grpc.UnaryServerInterceptor {
 
 func newGRPCServer(o *options, i *inference) (*grpc.Server, error) {
 	settings := []grpc.ServerOption{grpc.MaxRecvMsgSize(math.MaxInt32), grpc.MaxSendMsgSize(math.MaxInt32)}
+	settings = append(settings, channelArguments(o.grpcChannelArguments)...)
 	if o.grpcMaxThreads > 0 {
 		settings = append(settings, grpc.UnaryInterceptor(threadQuota(o.grpcMaxThreads)))
 	}

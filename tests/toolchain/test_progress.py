@@ -1,5 +1,7 @@
 """What a long step shows while it runs."""
 
+import io
+import sys
 import threading
 
 import pytest
@@ -39,6 +41,27 @@ def test_a_long_step_shows_that_it_is_alive(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(progress, "_write", write)
     with step("Build it", "2 min"):
         assert alive.wait(10), written
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_steps_side_by_side_share_a_line_that_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("COLUMNS", "50")
+    with step("Build the first thing", "2 min"), step("Build the second thing", "2 min"):
+        line = progress._status_line()
+    assert line.startswith("Build the first thing: 0.0 s; Build the second")
+    assert len(line) == 49
+
+
+def test_a_line_of_news_replaces_the_heartbeat_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    progress.note("news")
+    assert terminal.getvalue() == f"{progress.CLEAR_LINE}news\n"
 
 
 @pytest.mark.parametrize(("seconds", "shown"), [(0.44, "0.4 s"), (12.2, "12 s"), (363, "6 min 3 s")])

@@ -195,6 +195,10 @@ def test_values_of_other_namespaces_are_left_out() -> None:
     assert own_values({"tf-serving:nodes": 1, "docker:host": 2, "tf-serving2:x": 3}) == {"nodes": 1}
 
 
+def test_a_key_without_a_namespace_is_ours_as_it_is_to_pulumi(tmp_path: Path) -> None:
+    assert load(tmp_path, GOOD.replace("tf-serving:", "")) == load(tmp_path, GOOD)
+
+
 def test_a_value_that_is_no_plain_data_is_refused() -> None:
     assert stacks.refusal(stacks.one_node() | {"rollout": 5}) == ["rollout: 5: input should be an object"]
 

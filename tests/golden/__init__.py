@@ -1,0 +1,74 @@
+"""What every committed stack file comes to, as text that is reviewed like a change to production.
+
+`python -m tests.golden` rewrites the folders beside this file, one for each stack.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+from pydantic import TypeAdapter
+
+from components.batching import batching_parameters
+from components.bootstrap import bootstrap_yaml
+from components.flags import server_arguments, server_environment
+from components.model_config import models_config
+from components.monitoring import monitoring_config
+from components.outputs import stack_outputs
+from components.plan import InstancePlan, Plan, make_plan
+from components.stack_file import load_stack_file
+
+GOLDEN = Path(__file__).resolve().parent
+PROJECT = GOLDEN.parents[1]
+REWRITE = "python -m tests.golden"
+
+
+def stack_files() -> dict[str, Path]:
+    """Every committed stack file, by the name of its stack."""
+    return {file.name.split(".")[1]: file for file in sorted(PROJECT.glob("Pulumi.*.yaml"))}
+
+
+def rendered(stack: str, file: Path) -> dict[str, str]:
+    """Every file that belongs into the golden folder of a stack, by its path there."""
+    settings = load_stack_file(file)
+    plan = make_plan(settings, stack=stack, project_folder="/project")
+    texts = {
+        "plan.yaml": yaml.safe_dump(
+            TypeAdapter(Plan).dump_python(plan, mode="json"), sort_keys=False, allow_unicode=True, width=110
+        ),
+        "outputs.json": json.dumps(stack_outputs(settings, plan).model_dump(), indent=2) + "\n",
+        "monitoring.config": monitoring_config(),
+    }
+    for node in plan.nodes:
+        texts[f"{node.name}/envoy.yaml"] = bootstrap_yaml(node.front_end)
+        for instance in node.instances:
+            for name, text in _files_of(instance):
+                # Instances of a pool are told the same: one file for all of them, or a difference to see.
+                shared = f"{instance.pool}/{name}"
+                own = texts.setdefault(shared, text) != text
+                texts[f"{instance.pool}/{instance.name}/{name}" if own else shared] = text
+    return texts
+
+
+def _files_of(instance: InstancePlan) -> Iterator[tuple[str, str]]:
+    yield "args", "".join(f"{argument}\n" for argument in server_arguments(instance))
+    yield "environment", "".join(f"{variable}\n" for variable in server_environment(instance))
+    yield "models.config", models_config(instance.models)
+    if instance.batching:
+        yield "batching.config", batching_parameters(instance.batching, instance.pool)
+
+
+def committed(stack: str) -> dict[str, str]:
+    """Every file in the golden folder of a stack, by its path there."""
+    folder = GOLDEN / stack
+    return {
+        file.relative_to(folder).as_posix(): file.read_text(encoding="utf-8")
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
+
+
+def committed_stacks() -> set[str]:
+    """Names of the golden folders."""
+    return {folder.name for folder in GOLDEN.iterdir() if folder.is_dir() and folder.name != "__pycache__"}
