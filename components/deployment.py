@@ -58,6 +58,7 @@ class ServingDeployment(pulumi.ComponentResource):
                     serving_network=gpu_node.serving_network,
                     front_network=gpu_node.front_network,
                     address=node.spec.address,
+                    image=gpu_node.images["envoy"],
                 ),
                 self._on(node.name),
             )
@@ -72,6 +73,7 @@ class ServingDeployment(pulumi.ComponentResource):
                 TfServingInstanceArgs(
                     plan=instance,
                     network=self._nodes[instance.node].serving_network,
+                    image=self._nodes[instance.node].images["server"],
                     batching=self._batching.get(instance.pool),
                     follows=placed.get(instance.follows),
                 ),

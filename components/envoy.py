@@ -12,7 +12,8 @@ from components.plan import FrontEndPlan
 from components.probes import http_probe
 
 _BINARY = "/usr/local/bin/envoy"
-_BOOTSTRAP = "/etc/envoy/envoy.yaml"
+_CONFIG_FOLDER = "/etc/envoy"
+_BOOTSTRAP = f"{_CONFIG_FOLDER}/envoy.yaml"
 _USER = "101:101"  # `envoy` in the official image
 _START_PATIENCE_S = 60
 _LOOPBACK = "127.0.0.1"
@@ -20,12 +21,16 @@ _LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, kw_only=True)
 class EnvoyFrontEndArgs:
-    """`plan` is plain; the networks are the node's, `address` is what clients use to reach the node."""
+    """`plan` is plain; the networks are the node's, `address` is what clients use to reach the node.
+
+    `image` is the pull of its image, which is only waited for.
+    """
 
     plan: FrontEndPlan
     serving_network: pulumi.Input[str]
     front_network: pulumi.Input[str]
     address: str
+    image: pulumi.Resource | None = None
 
 
 class EnvoyFrontEnd(pulumi.ComponentResource):
@@ -44,7 +49,9 @@ class EnvoyFrontEnd(pulumi.ComponentResource):
     ) -> None:
         super().__init__("tf-serving:envoy:EnvoyFrontEnd", name, None, opts)
         spec = args.plan.spec
-        make_container(f"{name}-proxy", _container(args), parent=self)
+        make_container(
+            f"{name}-proxy", _container(args), parent=self, depends_on=[args.image] if args.image else []
+        )
         self.rest_url = pulumi.Output.from_input(f"http://{args.address}:{spec.rest_port}")
         self.grpc_target = pulumi.Output.from_input(f"{args.address}:{spec.grpc_port}")
         self.metrics_target = pulumi.Output.from_input(f"{_LOOPBACK}:{spec.metrics_port}")
@@ -65,6 +72,7 @@ def _container(args: EnvoyFrontEndArgs) -> ContainerArgs:
         entrypoint=_BINARY,
         arguments=("-c", _BOOTSTRAP, "--concurrency", str(plan.spec.workers), "--log-level", "warning"),
         user=_USER,
+        config_folder=_CONFIG_FOLDER,
         files={_BOOTSTRAP: bootstrap_yaml(plan)},
         mounts={},
         attachments=[

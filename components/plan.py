@@ -149,6 +149,11 @@ class NodePlan:
     labels: tuple[tuple[str, str], ...]
 
     @property
+    def images(self) -> dict[str, str]:
+        """What its containers are made from, by role."""
+        return {"server": self.instances[0].image, "envoy": self.front_end.image}
+
+    @property
     def name(self) -> str:
         """The node's name in the stack file."""
         return self.spec.name

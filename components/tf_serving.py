@@ -17,13 +17,15 @@ from components.probes import http_probe, model_paths
 class TfServingInstanceArgs:
     """`plan` is plain; `network` is the name of the node's serving network, `batching` its pool's.
 
-    `follows` is the instance that must be up again before this one is touched.
+    `follows` is the instance that must be up again before this one is touched, `image` the pull of its image:
+    both are only waited for.
     """
 
     plan: InstancePlan
     network: pulumi.Input[str]
     batching: BatchingConfig | None = None
     follows: pulumi.Resource | None = None
+    image: pulumi.Resource | None = None
 
 
 class TfServingInstance(pulumi.ComponentResource):
@@ -47,7 +49,7 @@ class TfServingInstance(pulumi.ComponentResource):
             f"{name}-server",
             _container(plan, args.network, args.batching),
             parent=self,
-            depends_on=[args.follows] if args.follows else [],
+            depends_on=[waited for waited in (args.follows, args.image) if waited],
         )
         self.name = pulumi.Output.from_input(plan.name)
         self.rest_target = pulumi.Output.from_input(f"{plan.address}:{REST_PORT}")
@@ -80,6 +82,7 @@ def _container(
         arguments=flags.server_arguments(plan),
         environment=flags.server_environment(plan),
         user="0:0",
+        config_folder=flags.CONFIG_FOLDER,
         files=files,
         mounts={model.source: model.target for model in plan.models},
         attachments=[Attachment(network=network, address=str(plan.address))],
