@@ -34,7 +34,7 @@ class Attachment:
 class ContainerArgs:
     """What differs from one container of ours to the next.
 
-    `files` maps a path below `config_folder` to its text, `mounts` a folder of the node to where it is seen,
+    `files` maps a path in the container to its text, `mounts` a folder of the node to where it is seen,
     read-only; `ports` are published. Memory is in MiB.
     """
 
@@ -52,7 +52,6 @@ class ContainerArgs:
     labels: Sequence[tuple[str, str]]
     mounts: Mapping[str, str]
     user: str
-    config_folder: str
     cpus: str | None = None
     gpus: Sequence[str] = ()
     ports: Sequence[docker.ContainerPortArgs] = ()
@@ -81,12 +80,6 @@ def make_container(
             docker.ContainerMountArgs(type="bind", source=source, target=target, read_only=True)
             for source, target in sorted(args.mounts.items(), key=lambda mount: mount[1])
         ],
-        # Nothing of the image can be written. The engine puts files only where a container may write, so
-        # their folder is a volume of its own, which goes when the container does.
-        read_only=True,
-        volumes=[docker.ContainerVolumeArgs(container_path=args.config_folder)],
-        remove_volumes=True,
-        tmpfs={"/tmp": "rw,nosuid,nodev,size=256m"},  # noqa: S108 - the container's own
         # The default bridge, which the provider then takes the container off: it would join a network that is
         # named here at once, at any address, and the fixed address would be left out without a word. Not left
         # unset either, since newer engines report another mode than the provider's default.

@@ -12,8 +12,7 @@ from components.plan import FrontEndPlan
 from components.probes import http_probe
 
 _BINARY = "/usr/local/bin/envoy"
-_CONFIG_FOLDER = "/etc/envoy"
-_BOOTSTRAP = f"{_CONFIG_FOLDER}/envoy.yaml"
+_BOOTSTRAP = "/etc/envoy/envoy.yaml"
 _USER = "101:101"  # `envoy` in the official image
 _START_PATIENCE_S = 60
 _LOOPBACK = "127.0.0.1"
@@ -72,7 +71,6 @@ def _container(args: EnvoyFrontEndArgs) -> ContainerArgs:
         entrypoint=_BINARY,
         arguments=("-c", _BOOTSTRAP, "--concurrency", str(plan.spec.workers), "--log-level", "warning"),
         user=_USER,
-        config_folder=_CONFIG_FOLDER,
         files={_BOOTSTRAP: bootstrap_yaml(plan)},
         mounts={},
         attachments=[

@@ -19,9 +19,9 @@ class GpuNodeArgs:
 class GpuNode(pulumi.ComponentResource):
     """A machine with GPUs.
 
-    `provider` is the engine's own: hand it to whatever is placed on this node (`opts.providers`). `images` are
-    the pulls of what runs there (`server`, `envoy`), to be waited for. Outputs: `serving_network`, internal, for
-    instances and Envoy; `front_network`, from which Envoy publishes.
+    `provider` is the engine's own: hand it to whatever is placed on this node (`opts.providers`).
+    `images` are the pulls of what runs there (`server`, `envoy`), to be waited for. Outputs:
+    `serving_network`, internal, for instances and Envoy; `front_network`, from which Envoy publishes.
     """
 
     serving_network: pulumi.Output[str]
@@ -39,8 +39,8 @@ class GpuNode(pulumi.ComponentResource):
             cert_path=spec.cert_path,
             opts=pulumi.ResourceOptions(parent=self),
         )
-        # Pulled before a container is stopped for its successor, and kept: a pull of gigabytes in between would
-        # be an outage. Containers name the image in plain text and read nothing from here.
+        # Pulled before a container is stopped for its successor, and kept: a pull of gigabytes in between
+        # would be an outage. Containers name the image in plain text and read nothing from here.
         self.images = {
             role: docker.RemoteImage(
                 f"{name}-{role}-image",

@@ -82,7 +82,6 @@ def _container(
         arguments=flags.server_arguments(plan),
         environment=flags.server_environment(plan),
         user="0:0",
-        config_folder=flags.CONFIG_FOLDER,
         files=files,
         mounts={model.source: model.target for model in plan.models},
         attachments=[Attachment(network=network, address=str(plan.address))],
