@@ -6,6 +6,7 @@ from images.archive import Entry, Image
 from images.host_files import base_entries
 from images.inputs import HERE, REPOSITORY, fingerprint, machine, recipe_files
 from toolchain.cache import build_once, published
+from toolchain.errors import ToolchainError
 from toolchain.golang import go_binary, go_env
 from toolchain.process import run
 from toolchain.progress import step
@@ -28,14 +29,15 @@ def simulator_binary() -> Path:
 
     It simulates the version in $TF_SERVING_SIMULATED_VERSION, 2.14.1 when unset.
     """
-    key = f"{fingerprint(source_files())}-{machine()}"
+    source = fingerprint(source_files())
+    key = f"{source}-{machine()}"
     if not (folder := published("simulator", key)):
         with step("Build the TensorFlow Serving simulator", "10 s to 1 min"):
-            folder = build_once("simulator", key, _build)
+            folder = build_once("simulator", key, lambda target: _build(target, source))
     return folder / BINARY
 
 
-def _build(target: Path) -> None:
+def _build(target: Path, source: str) -> None:
     # The tag leaves out gRPC's tracing pages, which would pull in half of net/http's templates.
     arguments: list[str | Path] = [
         "build",
@@ -48,6 +50,8 @@ def _build(target: Path) -> None:
         ".",
     ]
     run([go_binary(), *arguments], what="build the simulator", env=go_env(), cwd=SOURCE)
+    if fingerprint(source_files()) != source:  # what was built would lie under another source's name for ever
+        raise ToolchainError(f"{SOURCE} changed while it was built: run the command again")
 
 
 def inputs() -> str:

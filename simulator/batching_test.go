@@ -58,6 +58,18 @@ func (h *harness) ask(size int64) <-chan error {
 	return done
 }
 
+// settled gives the end of a request, and fails the test where a request that should be refused, or done, still waits.
+func settled(t *testing.T, done <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(5 * time.Second):
+		t.Fatal("no answer")
+		return nil
+	}
+}
+
 func (h *harness) waitQueued(t *testing.T, examples int64) {
 	t.Helper()
 	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
@@ -132,7 +144,7 @@ func TestABatchIsNeverLargerThanTheMaximum(t *testing.T) {
 
 func TestARequestLargerThanTheMaximumIsRefused(t *testing.T) {
 	h := newHarness(t, parameters(4, 0, 10, 1))
-	err := <-h.ask(5)
+	err := settled(t, h.ask(5))
 	if status.Code(err) != codes.InvalidArgument ||
 		!strings.Contains(err.Error(), "Task size 5 is larger than maximum input batch size 4") {
 		t.Errorf("got %v", err)
@@ -147,12 +159,12 @@ func TestAFullQueueRefusesWhatNeedsANewBatch(t *testing.T) {
 	h.waitQueued(t, 2)
 	h.ask(1)
 	h.waitQueued(t, 3) // two batches wait, the second one has room for one
-	if err := <-h.ask(2); status.Code(err) != codes.Unavailable {
+	if err := settled(t, h.ask(2)); status.Code(err) != codes.Unavailable {
 		t.Errorf("a task that needs a third batch: got %v, want UNAVAILABLE", err)
 	}
 	h.ask(1)
 	h.waitQueued(t, 4)
-	if err := <-h.ask(1); status.Code(err) != codes.Unavailable {
+	if err := settled(t, h.ask(1)); status.Code(err) != codes.Unavailable {
 		t.Errorf("a task for a full queue: got %v, want UNAVAILABLE", err)
 	}
 }
@@ -175,7 +187,7 @@ func TestSplittingFillsTheOpenBatchFirst(t *testing.T) {
 		}
 	}
 	h.release <- struct{}{}
-	if err := <-done; err != nil {
+	if err := settled(t, done); err != nil {
 		t.Error(err)
 	}
 }

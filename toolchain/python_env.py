@@ -64,20 +64,22 @@ def make_venv(venv: Path, *, dev: bool) -> None:
 def _stamp(venv: Path, *, dev: bool) -> dict[str, str]:
     locks = (LOCK, DEV_LOCK) if dev else (LOCK,)
     hashes = {lock.name: hashlib.sha256(lock.read_bytes()).hexdigest() for lock in locks}
-    return {"path": str(venv), **hashes}
+    return {"path": str(venv.resolve()), **hashes}
 
 
 def _usable(venv: Path) -> bool:
-    """Whether packages can go into it: it was made at this very path, and its interpreter is still there."""
-    scripts = venv / "bin" / "pip"
-    return (
-        _python(venv).exists() and scripts.exists() and str(venv) in scripts.read_text(errors="replace")[:300]
-    )
+    """Whether packages can go into it: ours, made at this very path, with its interpreter still there."""
+    pip = venv / "bin" / "pip"
+    if venv.is_symlink() or not _python(venv).exists() or not pip.exists():
+        return False
+    return str(venv) in pip.read_text(errors="replace")[:500]
 
 
 def _create(venv: Path) -> None:
     if importlib.util.find_spec("ensurepip") is None:
         _install_ensurepip()
+    if venv.is_symlink():
+        venv.unlink()  # else the environment that it points to, another checkout's perhaps, would be emptied
     # Not sys.executable: a running .venv/bin/python can't replace the environment that it runs from.
     base = getattr(sys, "_base_executable", None) or sys.executable
     run([base, "-m", "venv", "--clear", venv], what=f"create {venv}")

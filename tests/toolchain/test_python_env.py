@@ -62,6 +62,34 @@ def test_an_interrupted_install_is_not_up_to_date(tmp_path: Path, locks: Path) -
     assert not python_env.up_to_date(venv, dev=False)
 
 
+def test_a_link_to_an_up_to_date_environment_is_used_as_it_is(tmp_path: Path, locks: Path) -> None:
+    (tmp_path / "link").symlink_to(made(tmp_path / "venv", dev=False))
+    assert python_env.up_to_date(tmp_path / "link", dev=False)
+
+
+def test_a_link_to_an_outdated_environment_is_replaced_and_what_it_points_to_stays(
+    tmp_path: Path, locks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = made(tmp_path / "venv", dev=False)
+    (tmp_path / "link").symlink_to(theirs)
+    locks.write_text("a==2\n")
+    created: list[list[object]] = []
+    monkeypatch.setattr(python_env, "run", lambda command, **_options: _create(created, command))
+
+    python_env.make_venv(tmp_path / "link", dev=False)
+
+    assert created[0][1:] == ["-m", "venv", "--clear", tmp_path / "link"]
+    assert not (tmp_path / "link").is_symlink()
+    assert (theirs / "bin" / "python").exists()
+
+
+def _create(created: list[list[object]], command: list[object]) -> str:
+    created.append(command)
+    if "venv" in command:
+        Path(str(command[-1])).mkdir()
+    return ""
+
+
 def test_a_debian_without_ensurepip_is_told_what_to_install(
     tmp_path: Path, locks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -186,13 +186,20 @@ def test_the_retry_budget_covers_what_one_instance_had_in_flight(instances: int,
 
 
 @every_shape
-def test_one_of_two_instances_may_be_ejected_and_no_answer_ejects(plan: FrontEndPlan) -> None:
+def test_every_instance_may_be_ejected_and_no_answer_ejects(plan: FrontEndPlan) -> None:
     for cluster in pool_clusters(plan).values():
         outliers = cluster["outlier_detection"]
-        assert outliers["max_ejection_percent"] == 50
+        assert outliers["max_ejection_percent"] == 100
+        assert outliers["split_external_local_origin_errors"]
         enforced = {key for key in outliers if key.startswith("enforcing_")}
         assert enforced
         assert all(outliers[key] == 0 for key in enforced)
+
+
+@every_shape
+def test_a_change_of_health_reaches_the_workers_at_once(plan: FrontEndPlan) -> None:
+    for cluster in pool_clusters(plan).values():
+        assert cluster["common_lb_config"]["update_merge_window"] == "0s"
 
 
 def test_pings_stay_rare_enough_for_a_server_that_counts_them() -> None:
