@@ -11,7 +11,7 @@ from components.batching import BatchingConfig, BatchingConfigArgs
 from components.envoy import EnvoyFrontEnd, EnvoyFrontEndArgs
 from components.gpu_node import GpuNode, GpuNodeArgs
 from components.plan import InstancePlan, NodePlan
-from components.settings import Batching
+from components.pool_settings import Batching
 from components.tf_serving import TfServingInstance, TfServingInstanceArgs
 from tests import stacks
 from tests.mock_engine import CONTAINER, NETWORK, PROVIDER, Deploy, Engine
@@ -39,7 +39,7 @@ def gpu_node() -> GpuNode:
 
 def batching_config() -> BatchingConfig:
     batching = Batching(max_batch_size=4, batch_timeout_micros=10)
-    return BatchingConfig("mine", BatchingConfigArgs(batching=batching, pool="vision"))
+    return BatchingConfig("mine", BatchingConfigArgs(batching=batching))
 
 
 def tf_serving_instance() -> TfServingInstance:
@@ -107,7 +107,7 @@ def test_two_of_a_kind_do_not_collide(deploy: Deploy, token: str, make: Make) ->
                 GpuNode("other", GpuNodeArgs(plan=node_plan()))
             case "BatchingConfig":
                 batching = Batching(max_batch_size=4, batch_timeout_micros=10)
-                BatchingConfig("other", BatchingConfigArgs(batching=batching, pool="vision"))
+                BatchingConfig("other", BatchingConfigArgs(batching=batching))
             case "TfServingInstance":
                 opts = pulumi.ResourceOptions(providers=[docker.Provider("other-engine")])
                 args = TfServingInstanceArgs(plan=instance_plan(), network="n")

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from components import server_protos
 from components.outputs import StackOutputs
 from components.settings import Settings
 from components.stack_file import load_stack_file
-from tests import golden, server_protos
+from tests import golden
 
 STACKS = golden.stack_files()
 

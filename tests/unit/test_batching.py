@@ -1,16 +1,15 @@
 """`batching.config` as the server reads it."""
 
+from components import server_protos
 from components.batching import batching_parameters
-from tests import server_protos, stacks
+from tests import stacks
 from tests.stacks import changed, one_node, without
 
 
 def read(config: stacks.Config) -> dict[str, object]:
     (pool,) = stacks.settings(config).pools
     assert pool.batching is not None
-    return server_protos.values(
-        server_protos.batching_parameters(batching_parameters(pool.batching, pool.name))
-    )
+    return server_protos.values(server_protos.batching_parameters(batching_parameters(pool.batching)))
 
 
 def test_every_parameter_is_read_by_the_server() -> None:
@@ -31,7 +30,7 @@ def test_without_allowed_sizes_the_file_names_none() -> None:
 def test_a_timeout_of_zero_is_written_and_not_left_to_a_default() -> None:
     (pool,) = stacks.settings(changed(one_node(), "pools[0].batching.batch_timeout_micros", 0)).pools
     assert pool.batching is not None
-    assert "batch_timeout_micros { value: 0 }\n" in batching_parameters(pool.batching, pool.name)
+    assert "batch_timeout_micros { value: 0 }\n" in batching_parameters(pool.batching)
 
 
 def test_the_thread_pool_is_named_for_its_pool() -> None:

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from components import flags
+from components.facts import facts
 from components.plan import InstancePlan
-from components.versions import facts
 from tests import stacks
 from tests.stacks import changed, one_node, two_nodes, without
 
@@ -108,7 +108,7 @@ def test_every_flag_that_can_be_written_exists_in_every_release_with_that_type(v
 def test_a_flag_that_the_version_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     known = facts().flags["enable_profiler"].model_copy(update={"since": "2.15.1"})
     lacking = facts().model_copy(update={"flags": facts().flags | {"enable_profiler": known}})
-    monkeypatch.setattr("components.versions.facts", lambda: lacking)
+    monkeypatch.setattr("components.flags.facts", lambda: lacking)
     old = replace(instance(one_node()), version="2.14.1")
     with pytest.raises(ValueError, match=r"^TensorFlow Serving 2\.14\.1 has no flag enable_profiler$"):
         flags.server_arguments(old)

@@ -14,7 +14,7 @@ def names(found: Plan) -> list[str]:
 
 
 def test_each_slot_of_a_pool_becomes_an_instance_on_its_gpu() -> None:
-    assert [(i.name, i.container, i.node, i.pool, i.gpu.uuid) for i in plan(one_node()).instances] == [
+    assert [(i.name, i.container, i.node, i.pool, i.slot.uuid) for i in plan(one_node()).instances] == [
         (f"gpu-01-gpu{gpu}", f"test-gpu-01-gpu{gpu}", "gpu-01", "main", stacks.uuid(gpu)) for gpu in range(4)
     ]
 
@@ -210,7 +210,7 @@ def test_a_thousand_nodes_are_planned_in_full() -> None:
     assert len(found.nodes) == 1000
     assert len(found.instances) == len(set(names(found))) == 4000
     assert len({instance.container for instance in found.instances}) == 4000
-    assert len({instance.gpu.uuid for instance in found.instances}) == 4000
+    assert len({instance.slot.uuid for instance in found.instances}) == 4000
     assert len(list(found.in_rollout_order())) == 4000
     assert [instance.follows for instance in found.instances].count(None) == 1
     for planned in found.nodes:

@@ -3,7 +3,7 @@
 import pytest
 from google.protobuf import text_format
 
-from tests import server_protos
+from components import server_protos
 
 MODEL = 'name: "m" base_path: "/m" model_platform: "tensorflow"'
 

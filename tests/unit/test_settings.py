@@ -5,7 +5,9 @@ from ipaddress import IPv4Address, IPv4Network
 import pytest
 from pydantic import ValidationError
 
-from components.settings import FrontEnd, Model, Settings, VersionPolicy
+from components.base import Model
+from components.model_settings import VersionPolicy
+from components.settings import FrontEnd, Settings
 from tests import stacks
 from tests.stacks import changed, one_node, refusal, without
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from components.versions import facts, is_gpu_image, server_version, version_number
+from components.facts import facts, is_gpu_image, server_version, version_number
 
 # Counted in main.cc at each tag; 2.10, which the file leaves out, had 42.
 FLAG_COUNTS = {
