@@ -22,8 +22,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         seen(self.server).append(self.path)
         status = {"/ok": 200, "/also-ok": 200, "/loading": 503}.get(self.path, 404)
-        body = b"200 OK is what the body says"
-        self.send_response(status)
+        body = b"HTTP/1.1 200 OK is what the body says"
+        self.send_response(status, "OK" if status == 200 else "after 2001 ms")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
