@@ -15,7 +15,9 @@ def main() -> None:
     stack = pulumi.get_stack()
     project = Path(__file__).resolve().parent
     try:
-        settings = settings_from_pulumi(pulumi.runtime.get_config_env(), stack, project)
+        settings = settings_from_pulumi(
+            pulumi.runtime.get_config_env(), pulumi.runtime.get_config_secret_keys_env(), stack, project
+        )
     except SettingsError as error:
         pulumi.log.error(str(error))
         sys.exit(1)

@@ -11,6 +11,8 @@ from components.slots import Slot, slots_of
 # TensorFlow leaves this much of a GPU alone at the compute capability of the cards in question, in MiB
 # (SingleVirtualDeviceMemoryLimit in TensorFlow's gpu_device.cc).
 _GPU_RESERVE_MIB = 1536
+# For the engine, the kernel and the cache of model files.
+_NODE_RESERVE_MIB = 1024
 
 
 def memory_fits_the_node(settings: Settings) -> Iterator[Problem]:
@@ -19,13 +21,14 @@ def memory_fits_the_node(settings: Settings) -> Iterator[Problem]:
     for n, node in enumerate(settings.nodes):
         demands = [(pool, _instances(pool, node.name)) for pool in settings.pools]
         total = front_end + sum(count * pool.memory.container_mib for pool, count in demands)
-        if total >= node.memory_mib:
+        if total + _NODE_RESERVE_MIB > node.memory_mib:
             parts = " + ".join(
                 f"{count} x {pool.memory.container_mib} ({pool.name})" for pool, count in demands if count
             )
             yield Problem(
                 f"nodes[{n}].memory_mib",
-                f"its containers may use {parts} + {front_end} (Envoy) = {total} MiB: more than it can give",
+                f"its containers may use {parts} + {front_end} (Envoy) = {total} MiB, "
+                f"and {_NODE_RESERVE_MIB} are kept for the node itself",
                 node.memory_mib,
             )
 

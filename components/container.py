@@ -12,10 +12,14 @@ _NOT_APPLIED_IN_PLACE = ["healthcheck", "init", "tmpfs"]
 
 @dataclass(frozen=True, kw_only=True)
 class Health:
-    """When a container counts as healthy, and how long `up` waits for that, in seconds."""
+    """When a container counts as healthy, and how long `up` waits for that, in seconds.
+
+    `timeout_s` is the probe's own: the engine kills it then, and its message is lost.
+    """
 
     probe: Sequence[str]
     interval_s: int
+    timeout_s: int
     patience_s: int
 
 
@@ -108,7 +112,7 @@ def make_container(
         healthcheck=docker.ContainerHealthcheckArgs(
             tests=list(args.health.probe),
             interval=duration(args.health.interval_s),
-            timeout=duration(10),
+            timeout=duration(args.health.timeout_s),
             start_period=duration(args.health.patience_s),
             retries=3,
         ),

@@ -80,7 +80,9 @@ def _container(args: EnvoyFrontEndArgs) -> ContainerArgs:
         memory_mib=plan.spec.memory_mib,
         # Only that Envoy took its configuration. Whether instances are healthy is for its /healthz to say: a
         # model that does not load must not keep the front end of the others down.
-        health=Health(probe=http_probe(ADMIN_PORT, ["/ready"]), interval_s=2, patience_s=_START_PATIENCE_S),
+        health=Health(
+            probe=http_probe(ADMIN_PORT, ["/ready"]), interval_s=2, timeout_s=10, patience_s=_START_PATIENCE_S
+        ),
         stop_timeout_s=plan.stop_timeout_s,
         labels=plan.labels,
         ports=[

@@ -1,9 +1,11 @@
 """Rules about what goes where: names, slots, networks."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import combinations
 
+from components.base import repeated
 from components.errors import Problem
 from components.pool_settings import Pool, SlotGroup, SlotKey
 from components.settings import Settings
@@ -145,12 +147,21 @@ def relative_paths_are_local(settings: Settings) -> Iterator[Problem]:
 def one_node_per_engine(settings: Settings) -> Iterator[Problem]:
     """Nodes on one Docker Engine would publish the same ports twice."""
     for (a, first), (b, second) in combinations(enumerate(settings.nodes), 2):
-        if first.docker.endpoint == second.docker.endpoint:
+        if _host(first.docker.endpoint) == _host(second.docker.endpoint):
             yield Problem(
                 f"nodes[{b}].docker.endpoint",
                 f"is also that of nodes[{a}]; one node per Docker Engine: each publishes the same ports",
                 second.docker.endpoint,
             )
+
+
+def _host(endpoint: str) -> str:
+    return re.sub(r"^(\w+://)[^/@]*@", r"\1", endpoint).removesuffix(":22")
+
+
+def addresses_are_apart(settings: Settings) -> Iterator[Problem]:
+    """Clients could not tell two nodes at one address apart: each publishes the same ports."""
+    yield from repeated("nodes", "address", [node.address for node in settings.nodes])
 
 
 def nodes_have_work(settings: Settings) -> Iterator[Problem]:

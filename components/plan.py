@@ -55,7 +55,7 @@ class InstancePlan:
     name: str
     """Unique in the stack, from the slot it owns (`gpu-01-gpu0`): a renamed pool renames nothing."""
     container: str
-    """Unique on the Docker Engine: stack and name."""
+    """Unique on the Docker Engine: stack and name, with a dot that no name of a node holds between them."""
     node: str
     pool: str
     slots: tuple[Slot, ...]
@@ -231,7 +231,7 @@ class _Builder:
     def node(self, node: Node) -> NodePlan:
         serving, front = node.subnet.subnets(prefixlen_diff=1)
         instances = tuple(self._instances(node, serving))
-        networks = node.network_name or f"{self.stack}-{node.name}"
+        networks = node.network_name or f"{self.stack}.{node.name}"
         return NodePlan(
             spec=node,
             serving_network=_network(f"{networks}-serving", serving),
@@ -265,7 +265,7 @@ class _Builder:
         gpus = ",".join(slot.uuid for slot in placement.slots)
         return InstancePlan(
             name=name,
-            container=f"{self.stack}-{name}",
+            container=f"{self.stack}.{name}",
             node=placement.node,
             pool=pool.name,
             slots=placement.slots,
@@ -326,7 +326,7 @@ class _Builder:
         )
         return FrontEndPlan(
             name=name,
-            container=f"{self.stack}-{name}",
+            container=f"{self.stack}.{name}",
             node=node.name,
             image=self.settings.images.envoy,
             spec=self.settings.front_end,
@@ -347,12 +347,9 @@ def _network(name: str, subnet: IPv4Network) -> NetworkPlan:
 
 
 def _threads(pool: Pool) -> ThreadCounts:
-    # Each request that waits for its batch holds a thread, so the server's own default (4 per CPU) caps the
-    # batch. Twice the batch lets one fill while one runs (batching/README.md of the server).
-    wanted = max(16, 2 * pool.batching.max_batch_size) if pool.batching else None
     return ThreadCounts(
-        grpc_max=pool.threads.grpc_max or wanted,
-        rest=pool.threads.rest or wanted,
+        grpc_max=pool.grpc_threads() or None,
+        rest=pool.rest_threads() or None,
         intra_op=pool.threads.intra_op,
         inter_op=pool.threads.inter_op,
     )

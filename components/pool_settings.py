@@ -238,9 +238,9 @@ class Pool(Model):
 
     def _batches_can_fill(self) -> Iterator[Problem]:
         """Each waiting request holds a thread, so fewer threads than max_batch_size never fill a batch."""
-        if self.batching is None or (self.threads.grpc_max is None and self.threads.rest is None):
+        if self.batching is None:
             return
-        most = max(self.threads.grpc_max or 0, self.threads.rest or 0)
+        most = self.grpc_threads() + self.rest_threads()
         if most < self.batching.max_batch_size:
             yield Problem(
                 "threads",
@@ -264,3 +264,16 @@ class Pool(Model):
         """A container with all GPUs leaves nothing to share."""
         if self.sharing and self.all_gpus:
             yield Problem("all_gpus", "cannot be combined with sharing")
+
+    def grpc_threads(self) -> int:
+        """gRPC requests that may be in flight; 0 where that is left to a server that does not batch."""
+        return self.threads.grpc_max or self._threads_for_batches()
+
+    def rest_threads(self) -> int:
+        """REST requests that may be in flight; 0 where that is left to a server that does not batch."""
+        return self.threads.rest or self._threads_for_batches()
+
+    def _threads_for_batches(self) -> int:
+        # Each request that waits for its batch holds a thread, so the server's own default (4 per CPU) caps the
+        # batch. Twice the batch lets one fill while one runs (batching/README.md of the server).
+        return max(16, 2 * self.batching.max_batch_size) if self.batching else 0

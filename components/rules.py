@@ -21,6 +21,7 @@ RULES: tuple[Rule, ...] = (
     placement_rules.models_belong_to_one_pool,
     placement_rules.relative_paths_are_local,
     placement_rules.one_node_per_engine,
+    placement_rules.addresses_are_apart,
     placement_rules.nodes_have_work,
     capacity_rules.memory_fits_the_node,
     capacity_rules.models_fit_twice,

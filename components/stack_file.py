@@ -1,7 +1,7 @@
 """Loads a stack's configuration into Settings, from Pulumi or straight from `Pulumi.<stack>.yaml`."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Union, get_args, get_origin
@@ -75,11 +75,18 @@ def load_stack_file(path: Path) -> Settings:
     return load_settings(own_values(config), path.name, path.parent)
 
 
-def settings_from_pulumi(config: Mapping[str, object], stack: str, folder: Path) -> Settings:
-    """Settings from the configuration that Pulumi hands a program (`pulumi.runtime.get_config_env`).
+def settings_from_pulumi(
+    config: Mapping[str, object], secret_keys: Collection[str], stack: str, folder: Path
+) -> Settings:
+    """Settings from what Pulumi hands a program (`pulumi.runtime.get_config_env` and `…_secret_keys_env`).
 
-    `folder` is the project's. Raises SettingsError.
+    `folder` is the project's. Raises SettingsError, also for a setting that is encrypted.
     """
+    # Pulumi decrypts it for the program, and from here it would go into state in plain text.
+    secret = own_values(dict.fromkeys(sorted(secret_keys)))
+    if secret:
+        message = "no setting is a secret: write it in plain, without `pulumi config set --secret`"
+        raise SettingsError(f"Pulumi.{stack}.yaml", [Problem(key, message) for key in secret])
     # Every value comes as text: objects as JSON, a bare word as it is.
     values = {key: _parsed(text) for key, text in own_values(config).items()}
     return load_settings(values, f"Pulumi.{stack}.yaml", folder)

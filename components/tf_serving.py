@@ -10,7 +10,7 @@ from components.container import Attachment, ContainerArgs, Health, make_contain
 from components.model_config import models_config
 from components.monitoring import monitoring_config
 from components.plan import GRPC_PORT, REST_PORT, InstancePlan
-from components.probes import http_probe, model_paths
+from components.probes import PROBE_TIMEOUT_S, http_probe, model_paths
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +92,7 @@ def _container(
         health=Health(
             probe=http_probe(REST_PORT, model_paths([model.name for model in plan.models])),
             interval_s=plan.rollout.health_interval_s,
+            timeout_s=PROBE_TIMEOUT_S * len(plan.models) + PROBE_TIMEOUT_S,
             patience_s=plan.load_timeout_s,
         ),
         stop_timeout_s=plan.rollout.stop_timeout_s,
