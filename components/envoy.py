@@ -9,7 +9,7 @@ from components.bootstrap import bootstrap_yaml
 from components.container import Attachment, ContainerArgs, Health, make_container
 from components.envoy_clusters import ADMIN_PORT
 from components.plan import FrontEndPlan
-from components.probes import http_probe
+from components.probes import PROBE_TIMEOUT_S, http_probe
 
 _BINARY = "/usr/local/bin/envoy"
 _BOOTSTRAP = "/etc/envoy/envoy.yaml"
@@ -81,7 +81,10 @@ def _container(args: EnvoyFrontEndArgs) -> ContainerArgs:
         # Only that Envoy took its configuration. Whether instances are healthy is for its /healthz to say: a
         # model that does not load must not keep the front end of the others down.
         health=Health(
-            probe=http_probe(ADMIN_PORT, ["/ready"]), interval_s=2, timeout_s=10, patience_s=_START_PATIENCE_S
+            probe=http_probe(ADMIN_PORT, ["/ready"]),
+            interval_s=2,
+            timeout_s=2 * PROBE_TIMEOUT_S,
+            patience_s=_START_PATIENCE_S,
         ),
         stop_timeout_s=plan.stop_timeout_s,
         labels=plan.labels,

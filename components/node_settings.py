@@ -118,6 +118,8 @@ class Node(Model):
 
     name: Slug
     """Stands in the names of its containers; renaming it replaces them."""
+    renamed_from: Slug | None = None
+    """The name before, for one `up`: containers are then replaced in order, not made beside the old ones."""
     address: HostName
     """What clients use to reach this node's front end; it stands in the URLs of the outputs."""
     docker: Docker

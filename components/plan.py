@@ -54,6 +54,8 @@ class InstancePlan:
 
     name: str
     """Unique in the stack, from the slot it owns (`gpu-01-gpu0`): a renamed pool renames nothing."""
+    former_name: str | None
+    """What it was called before its node was renamed."""
     container: str
     """Unique on the Docker Engine: stack and name, with a dot that no name of a node holds between them."""
     node: str
@@ -113,6 +115,7 @@ class FrontEndPlan:
     """One node's Envoy."""
 
     name: str
+    former_name: str | None
     container: str
     node: str
     image: str
@@ -196,6 +199,7 @@ class _Placement:
     """An instance to be: what it is called, where it goes, and the one that is rolled before it."""
 
     name: str
+    former_name: str | None
     node: str
     pool: Pool
     slots: tuple[Slot, ...]
@@ -209,15 +213,21 @@ class _Builder:
         self.project_folder = project_folder
         self.slots = {node.name: slots_of(node) for node in settings.nodes}
         self.placements: dict[str, list[_Placement]] = {node.name: [] for node in settings.nodes}
+        former_nodes = {node.name: node.renamed_from for node in settings.nodes}
         for pool in settings.pools:
             follows: str | None = None
             for group, slots in self._shares(pool):
-                suffix = f"-{pool.name}" if pool.sharing else ""
-                name = f"{group.node}-{slots[0].name}{suffix}"
-                self.placements[group.node].append(
-                    _Placement(name=name, node=group.node, pool=pool, slots=slots, follows=follows)
+                own = f"{slots[0].name}-{pool.name}" if pool.sharing else slots[0].name
+                placement = _Placement(
+                    name=f"{group.node}-{own}",
+                    former_name=_former(former_nodes[group.node], own),
+                    node=group.node,
+                    pool=pool,
+                    slots=slots,
+                    follows=follows,
                 )
-                follows = name
+                self.placements[group.node].append(placement)
+                follows = placement.name
 
     def _shares(self, pool: Pool) -> Iterator[tuple[SlotGroup, tuple[Slot, ...]]]:
         """The slots of each instance of a pool, in the order in which the stack file lists them."""
@@ -265,6 +275,7 @@ class _Builder:
         gpus = ",".join(slot.uuid for slot in placement.slots)
         return InstancePlan(
             name=name,
+            former_name=placement.former_name,
             container=f"{self.stack}.{name}",
             node=placement.node,
             pool=pool.name,
@@ -326,6 +337,7 @@ class _Builder:
         )
         return FrontEndPlan(
             name=name,
+            former_name=_former(node.renamed_from, "envoy"),
             container=f"{self.stack}.{name}",
             node=node.name,
             image=self.settings.images.envoy,
@@ -340,6 +352,10 @@ class _Builder:
     def _labels(self, node: str, **more: str) -> tuple[tuple[str, str], ...]:
         named = {"stack": self.stack, "node": node, **more}
         return tuple(sorted((f"tf-serving.{key}", value) for key, value in named.items()))
+
+
+def _former(node: str | None, own: str) -> str | None:
+    return None if node is None else f"{node}-{own}"
 
 
 def _network(name: str, subnet: IPv4Network) -> NetworkPlan:

@@ -1,6 +1,5 @@
 """Settings of a pool: which models its instances serve, on which slots, and how each server is tuned."""
 
-import re
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Annotated, Literal
@@ -10,7 +9,7 @@ from pydantic import Field, PlainValidator, WithJsonSchema
 from components.base import Model, repeated
 from components.errors import Problem
 from components.model_settings import ServedModel
-from components.types import RawFile, Slug
+from components.types import SLOT_PART, RawFile, Slug
 
 
 class Batching(Model):
@@ -158,7 +157,7 @@ class ServerOptions(Model):
 def _slot_key(value: object) -> int | str:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 15:
         return value
-    if isinstance(value, str) and re.fullmatch(r"\d{1,2}:[0-6]", value):
+    if isinstance(value, str) and SLOT_PART.fullmatch(value):
         return value
     raise ValueError("accepted: a GPU's index (0 to 15), or '<gpu>:<part>' of one that is cut up, in quotes")
 
@@ -170,7 +169,7 @@ SlotKey = Annotated[
         {
             "anyOf": [
                 {"type": "integer", "minimum": 0, "maximum": 15},
-                {"type": "string", "pattern": r"^\d{1,2}:[0-6]$"},
+                {"type": "string", "pattern": SLOT_PART.pattern},
             ]
         }
     ),
@@ -191,7 +190,9 @@ class Pool(Model):
     """Instances that serve the same models; Envoy balances over them."""
 
     name: Slug
-    """Names the pool in Envoy and in metrics; renaming it keeps every instance."""
+    """Names the pool in Envoy; renaming it keeps every instance."""
+    renamed_from: Slug | None = None
+    """The name before, for one `up`: Pulumi then sees the same resources."""
     models: Annotated[tuple[ServedModel, ...], Field(min_length=1, max_length=100)]
     """What each of its instances serves."""
     models_file: RawFile | None = None
@@ -274,6 +275,6 @@ class Pool(Model):
         return self.threads.rest or self._threads_for_batches()
 
     def _threads_for_batches(self) -> int:
-        # Each request that waits for its batch holds a thread, so the server's own default (4 per CPU) caps the
-        # batch. Twice the batch lets one fill while one runs (batching/README.md of the server).
+        # Each request that waits for its batch holds a thread, so the server's own default (4 per CPU) caps
+        # the batch. Twice the batch lets one fill while one runs (batching/README.md of the server).
         return max(16, 2 * self.batching.max_batch_size) if self.batching else 0

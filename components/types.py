@@ -63,10 +63,11 @@ def _model_path(text: str) -> str:
     return text.rstrip("/")
 
 
+SLOT_PART = re.compile(r"^\d{1,2}:[0-6]$")
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 # What each pattern accepts, in words: an error shows these, not the expression.
-PATTERN_WORDS: dict[str, str] = {}
+PATTERN_WORDS: dict[str, str] = {SLOT_PART.pattern: "'<gpu>:<part>' of one that is cut up"}
 
 
 def _text(pattern: str, words: str) -> StringConstraints:

@@ -56,7 +56,7 @@ def _files_of(instance: InstancePlan) -> Iterator[tuple[str, str]]:
     yield "environment", "".join(f"{variable}\n" for variable in server_environment(instance))
     yield "models.config", models_config(instance.models)
     if instance.batching:
-        yield "batching.config", batching_parameters(instance.batching, instance.pool)
+        yield "batching.config", batching_parameters(instance.batching)
 
 
 def committed(stack: str) -> dict[str, str]:
