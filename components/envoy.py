@@ -69,7 +69,12 @@ def _container(args: EnvoyFrontEndArgs) -> ContainerArgs:
         name=plan.container,
         image=plan.image,
         entrypoint=_BINARY,
-        arguments=("-c", _BOOTSTRAP, "--concurrency", str(plan.spec.workers), "--log-level", "warning"),
+        arguments=(
+            *("-c", _BOOTSTRAP),
+            *("--concurrency", str(plan.spec.workers)),
+            *("--log-level", "warning"),
+            *("--file-flush-interval-msec", "1000"),  # an access log that is 10 s late misleads
+        ),
         user=_USER,
         files={_BOOTSTRAP: bootstrap_yaml(plan)},
         mounts={},

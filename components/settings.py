@@ -50,6 +50,7 @@ class FrontEnd(Model):
 
     def _rules(self) -> Iterator[Problem]:
         yield from self._ports_differ()
+        yield from self._large_requests_fit()
 
     def _ports_differ(self) -> Iterator[Problem]:
         """One port, one listener."""
@@ -59,6 +60,15 @@ class FrontEnd(Model):
             first = owner.setdefault(port, name)
             if first != name:
                 yield Problem(name, f"is also {first}", port)
+
+    def _large_requests_fit(self) -> Iterator[Problem]:
+        """Envoy holds a request until it is answered, so that it can be tried again: a few must fit at once."""
+        if self.memory_mib < 8 * self.max_request_mib:
+            yield Problem(
+                "memory_mib",
+                f"is less than 8 requests of max_request_mib {self.max_request_mib}",
+                self.memory_mib,
+            )
 
 
 class Rollout(Model):
