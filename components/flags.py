@@ -31,8 +31,8 @@ def server_arguments(instance: InstancePlan) -> tuple[str, ...]:
         "rest_api_num_threads": instance.threads.rest,
         "tensorflow_intra_op_parallelism": instance.threads.intra_op,
         "tensorflow_inter_op_parallelism": instance.threads.inter_op,
-        # Without threads of their own, loads wait for each other: one version that cannot be loaded holds up every
-        # other for as long as it is tried again, by default five minutes.
+        # Without threads of their own, loads wait for each other: one version that cannot be loaded holds up
+        # every other for as long as it is tried again, by default five minutes.
         "num_load_threads": 2,
         # On by default, and unauthenticated on the port that serves requests.
         "enable_profiler": False,

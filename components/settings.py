@@ -62,7 +62,7 @@ class FrontEnd(Model):
                 yield Problem(name, f"is also {first}", port)
 
     def _large_requests_fit(self) -> Iterator[Problem]:
-        """Envoy holds a request until it is answered, so that it can be tried again: a few must fit at once."""
+        """Envoy holds a request until it is answered, to try it again: a few must fit at once."""
         if self.memory_mib < 8 * self.max_request_mib:
             yield Problem(
                 "memory_mib",
