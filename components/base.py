@@ -26,8 +26,9 @@ class Model(BaseModel):
 
 def repeated(path: str, key: str, values: Sequence[object]) -> Iterator[Problem]:
     """A problem for each value that stood earlier in the list at `path` (`key` of its items, if any)."""
+    suffix = f".{key}" if key else ""
+    seen: dict[object, int] = {}
     for position, value in enumerate(values):
-        if value in values[:position]:
-            suffix = f".{key}" if key else ""
-            first = f"{path}[{values.index(value)}]{suffix}"
-            yield Problem(f"{path}[{position}]{suffix}", f"is also {first}", value)
+        first = seen.setdefault(value, position)
+        if first != position:
+            yield Problem(f"{path}[{position}]{suffix}", f"is also {path}[{first}]{suffix}", value)

@@ -125,9 +125,11 @@ def _problem(path: str, detail: ErrorDetails, accepted_keys: dict[str, list[str]
 
 def unknown_key(key: str, accepted: Sequence[str]) -> str:
     """The message for a key that settings do not know, with the nearest one that they do."""
-    if key in facts().invented:
+    # A slip of the keyboard is nearer than what people take from elsewhere: `gpu` for `gpus`.
+    slip = difflib.get_close_matches(key, accepted, n=1, cutoff=0.8)
+    if key in facts().invented and not slip:
         return f"no such setting: {facts().invented[key]}"
-    near = difflib.get_close_matches(key, accepted, n=1)
+    near = slip or difflib.get_close_matches(key, accepted, n=1)
     guess = f"; did you mean {near[0]}?" if near else ""
     return f"unknown key{guess} (accepted: {', '.join(accepted)})" if accepted else f"unknown key{guess}"
 

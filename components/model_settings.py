@@ -78,6 +78,12 @@ class ServedModel(Model):
     disk_mib: Annotated[int, Field(ge=1)] | None = None
     """Files of one version in MiB; about what it takes of the container's memory while it loads."""
 
+    @property
+    def served_names(self) -> tuple[str, ...]:
+        """Names that clients can ask for: its own, and that of the original beside an optimized form."""
+        beside = self.optimized is not None and self.optimized.keep_original
+        return (self.name, f"{self.name}_original") if beside else (self.name,)
+
     def _rules(self) -> Iterator[Problem]:
         yield from self._labels_name_versions_that_are_kept()
 

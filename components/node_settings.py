@@ -8,7 +8,7 @@ from pydantic import Field
 
 from components.base import Model, repeated
 from components.errors import Problem
-from components.facts import facts
+from components.facts import GpuModel, facts
 from components.types import (
     CpuSet,
     Driver,
@@ -23,6 +23,8 @@ from components.types import (
 
 # Those of RFC 1918: what the standard library calls private holds the loopback and link-local ones as well.
 _PRIVATE_NETWORKS = tuple(IPv4Network(net) for net in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))
+FIRST_INSTANCE_HOST = 10
+"""Position of the first instance in the lower half of a node's subnet; Envoy and what may come sit below."""
 WHOLE_GPU_SLOTS = 7
 """Slots that a GPU can come to: no GPU can be cut into more than seven."""
 
@@ -85,7 +87,6 @@ class Gpu(Model):
 
     def _model_and_profiles_exist(self) -> Iterator[Problem]:
         """The card is a known one, and can be cut like this."""
-        yield from repeated("mig", "uuid", [part.uuid for part in self.mig])
         if self.mig and self.cpus is not None:
             yield Problem("cpus", "belongs to the parts here: set mig[].cpus", self.cpus)
         known = facts().gpus
@@ -111,6 +112,20 @@ class Gpu(Model):
                 yield Problem(
                     "mig", f"{count} x {profile}, but one {self.model} has {card.mig[profile].most} at most"
                 )
+                return
+        yield from self._parts_fit_the_card(card)
+
+    def _parts_fit_the_card(self, card: GpuModel) -> Iterator[Problem]:
+        """Different profiles share the card's seven slices and its memory."""
+        known = [part.profile for part in self.mig if part.profile in card.mig]
+        slices = sum(int(profile.partition("g")[0]) for profile in known)
+        memory = sum(card.mig[profile].memory_mib for profile in known)
+        if slices > WHOLE_GPU_SLOTS or memory > card.memory_mib:
+            yield Problem(
+                "mig",
+                f"{' + '.join(known)} take {slices} slices and {memory} MiB, but one {self.model} has "
+                f"{WHOLE_GPU_SLOTS} and {card.memory_mib}",
+            )
 
 
 class Node(Model):
@@ -171,6 +186,12 @@ class Node(Model):
         yield from repeated("gpus", "index", [gpu.index for gpu in self.gpus])
         yield from repeated("gpus", "uuid", [gpu.uuid for gpu in self.gpus])
         yield from repeated("gpu_uuids", "", self.gpu_uuids)
+        first: dict[str, str] = {}
+        for g, gpu in enumerate(self.gpus):
+            for m, part in enumerate(gpu.mig):
+                path = f"gpus[{g}].mig[{m}].uuid"
+                if first.setdefault(part.uuid, path) != path:
+                    yield Problem(path, f"is also {first[part.uuid]}", part.uuid)
 
     def _cpus_are_not_shared(self) -> Iterator[Problem]:
         """Two servers on the same CPUs each size their thread pools as if alone."""
@@ -198,6 +219,8 @@ class Node(Model):
 
     def _cpus_are_on_the_gpus_numa_node(self) -> Iterator[Problem]:
         """A CPU belongs to one NUMA node, so GPUs of different nodes cannot both be beside it."""
+        if not self.share_cpus:
+            return  # an overlap, and told as one
         home: dict[int, tuple[int, str]] = {}
         for path, written in self._cpu_sets():
             gpu = self.gpus[int(path.removeprefix("gpus[").partition("]")[0])]

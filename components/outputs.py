@@ -94,12 +94,13 @@ def _models(pool: Pool, rest_urls: dict[str, str]) -> list[ModelOutput]:
     nodes = dict.fromkeys(group.node for group in pool.slots)
     return [
         ModelOutput(
-            name=model.name,
+            name=name,
             pool=pool.name,
-            rest_urls=[f"{rest_urls[node]}/v1/models/{model.name}" for node in nodes],
+            rest_urls=[f"{rest_urls[node]}/v1/models/{name}" for node in nodes],
             max_batch_size=pool.batching.max_batch_size if pool.batching else None,
         )
         for model in pool.models
+        for name in model.served_names
     ]
 
 

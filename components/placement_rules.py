@@ -1,12 +1,12 @@
 """Rules about what goes where: names, slots, networks."""
 
 import re
-from collections import defaultdict
-from collections.abc import Iterator
-from itertools import combinations
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 
 from components.base import repeated
 from components.errors import Problem
+from components.node_settings import FIRST_INSTANCE_HOST, Node
 from components.pool_settings import Pool, SlotGroup, SlotKey
 from components.settings import Settings
 from components.slots import slots_of
@@ -122,9 +122,10 @@ def models_belong_to_one_pool(settings: Settings) -> Iterator[Problem]:
     owner: dict[str, str] = {}
     for p, pool in enumerate(settings.pools):
         for m, model in enumerate(pool.models):
-            first = owner.setdefault(model.name, pool.name)
-            if first != pool.name:
-                yield Problem(f"pools[{p}].models[{m}].name", f"is also served by pool {first}", model.name)
+            for name in model.served_names:
+                first = owner.setdefault(name, pool.name)
+                if first != pool.name:
+                    yield Problem(f"pools[{p}].models[{m}].name", f"is also served by pool {first}", name)
 
 
 def relative_paths_are_local(settings: Settings) -> Iterator[Problem]:
@@ -146,22 +147,54 @@ def relative_paths_are_local(settings: Settings) -> Iterator[Problem]:
 
 def one_node_per_engine(settings: Settings) -> Iterator[Problem]:
     """Nodes on one Docker Engine would publish the same ports twice."""
-    for (a, first), (b, second) in combinations(enumerate(settings.nodes), 2):
-        if _host(first.docker.endpoint) == _host(second.docker.endpoint):
+    first: dict[str, int] = {}
+    for n, node in enumerate(settings.nodes):
+        endpoint = node.docker.endpoint
+        earlier = first.setdefault(_host(endpoint), n)
+        if earlier != n:
             yield Problem(
-                f"nodes[{b}].docker.endpoint",
-                f"is also that of nodes[{a}]; one node per Docker Engine: each publishes the same ports",
-                second.docker.endpoint,
+                f"nodes[{n}].docker.endpoint",
+                f"is also that of nodes[{earlier}]; one node per Docker Engine: all publish the same ports",
+                endpoint,
             )
 
 
 def _host(endpoint: str) -> str:
-    return re.sub(r"^(\w+://)[^/@]*@", r"\1", endpoint).removesuffix(":22")
+    if endpoint.startswith("ssh://"):
+        return re.sub(r"^ssh://([^@]*@)?", "ssh://", endpoint).removesuffix(":22").lower()
+    return endpoint.lower() if endpoint.startswith("tcp://") else endpoint
 
 
 def addresses_are_apart(settings: Settings) -> Iterator[Problem]:
     """Clients could not tell two nodes at one address apart: each publishes the same ports."""
-    yield from repeated("nodes", "address", [node.address for node in settings.nodes])
+    yield from repeated("nodes", "address", [node.address.lower() for node in settings.nodes])
+
+
+def subnets_have_room(settings: Settings) -> Iterator[Problem]:
+    """Each slot has an address of its own in the lower half; each further pool on it takes another."""
+    placed = Counter((group.node, key) for _, _, group, key in placements(settings))
+    further: Counter[str] = Counter()
+    for (name, _), count in placed.items():
+        further[name] += count - 1
+    for n, node in enumerate(settings.nodes):
+        room = node.subnet.num_addresses // 2 - 1 - FIRST_INSTANCE_HOST - len(slots_of(node))
+        if further[node.name] > room:
+            message = f"has room for {room} pools that share its slots, not for {further[node.name]}"
+            yield Problem(f"nodes[{n}].subnet", f"{message}; take a larger one", str(node.subnet))
+
+
+def former_names_are_free(settings: Settings) -> Iterator[Problem]:
+    """A former name finds what is deployed under it, so nothing else may have it."""
+    named: dict[str, Sequence[Node | Pool]] = {"nodes": settings.nodes, "pools": settings.pools}
+    for kind, parts in named.items():
+        now = {part.name: f"{kind}[{i}].name" for i, part in enumerate(parts)}
+        for i, part in enumerate(parts):
+            former = part.renamed_from
+            if former is None:
+                continue
+            path = f"{kind}[{i}].renamed_from"
+            if now.setdefault(former, path) != path:
+                yield Problem(path, f"is also {now[former]}; it names what was there before", former)
 
 
 def nodes_have_work(settings: Settings) -> Iterator[Problem]:

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 from components.facts import server_version
 from components.model_settings import ServedModel, VersionPolicy
-from components.node_settings import WHOLE_GPU_SLOTS, Node
+from components.node_settings import FIRST_INSTANCE_HOST, WHOLE_GPU_SLOTS, Node
 from components.pool_settings import Batching, GpuMemory, Memory, Pool, ServerOptions, SlotGroup
 from components.settings import FrontEnd, Rollout, Settings
 from components.slots import Slot, slots_of
@@ -24,7 +24,6 @@ REST_PORT = 8501
 # The engine takes the first address of a network for its bridge. Instances start further up, so that what
 # is added to a node's network later finds room below them. Each slot has an address of its own, used or not.
 _FRONT_END_HOST = 2
-_FIRST_INSTANCE_HOST = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,10 +216,12 @@ class _Builder:
         for pool in settings.pools:
             follows: str | None = None
             for group, slots in self._shares(pool):
-                own = f"{slots[0].name}-{pool.name}" if pool.sharing else slots[0].name
+                name = f"{group.node}-{_own_name(slots[0], pool, pool.name)}"
+                former_node = former_nodes[group.node] or group.node
+                former_name = f"{former_node}-{_own_name(slots[0], pool, pool.renamed_from or pool.name)}"
                 placement = _Placement(
-                    name=f"{group.node}-{own}",
-                    former_name=_former(former_nodes[group.node], own),
+                    name=name,
+                    former_name=former_name if former_name != name else None,
                     node=group.node,
                     pool=pool,
                     slots=slots,
@@ -252,19 +253,19 @@ class _Builder:
         )
 
     def _instances(self, node: Node, subnet: IPv4Network) -> Iterator[InstancePlan]:
-        taken: set[int] = set()
-        spare = subnet.num_addresses - 2
+        own = {slot: _own_host(slot) for slot in self.slots[node.name].values()}
+        # For further pools on a shared slot: from the top down, past what is some slot's own.
+        hosts = range(subnet.num_addresses - 2, FIRST_INSTANCE_HOST - 1, -1)
+        spare = (host for host in hosts if host not in own.values())
+        taken: set[Slot] = set()
         order = sorted(
             self.placements[node.name],
             key=lambda placement: (placement.slots[0].gpu, placement.slots[0].part or 0),
         )
         for placement in order:
             slot = placement.slots[0]
-            host = _FIRST_INSTANCE_HOST + WHOLE_GPU_SLOTS * slot.gpu + (slot.part or 0)
-            if host in taken:  # a further pool on a shared slot
-                host, spare = spare, spare - 1
-            taken.add(host)
-            yield self._instance(placement, subnet[host])
+            yield self._instance(placement, subnet[next(spare) if slot in taken else own[slot]])
+            taken.add(slot)
 
     def _instance(self, placement: _Placement, address: IPv4Address) -> InstancePlan:
         pool, name = placement.pool, placement.name
@@ -300,12 +301,9 @@ class _Builder:
 
     def _models(self, model: ServedModel) -> Iterator[ModelPlan]:
         """The model, and beside an optimized form the original that clients fall back to."""
-        if model.optimized is None:
-            yield self._model(model, model.name, model.path)
-            return
-        yield self._model(model, model.name, model.optimized.path)
-        if model.optimized.keep_original:
-            yield self._model(model, f"{model.name}_original", model.path)
+        paths = (model.optimized.path, model.path) if model.optimized else (model.path,)
+        for name, path in zip(model.served_names, paths, strict=False):
+            yield self._model(model, name, path)
 
     def _model(self, model: ServedModel, name: str, path: str) -> ModelPlan:
         source = PurePosixPath(path)
@@ -352,6 +350,15 @@ class _Builder:
     def _labels(self, node: str, **more: str) -> tuple[tuple[str, str], ...]:
         named = {"stack": self.stack, "node": node, **more}
         return tuple(sorted((f"tf-serving.{key}", value) for key, value in named.items()))
+
+
+def _own_name(slot: Slot, pool: Pool, called: str) -> str:
+    """What tells an instance from the others of its node; `called` is the pool's name, now or before."""
+    return f"{slot.name}-{called}" if pool.sharing else slot.name
+
+
+def _own_host(slot: Slot) -> int:
+    return FIRST_INSTANCE_HOST + WHOLE_GPU_SLOTS * slot.gpu + (slot.part or 0)
 
 
 def _former(node: str | None, own: str) -> str | None:

@@ -233,8 +233,8 @@ class Pool(Model):
         yield from repeated("models", "name", [model.name for model in self.models])
         names = {model.name for model in self.models}
         for m, model in enumerate(self.models):
-            if model.optimized and model.optimized.keep_original and f"{model.name}_original" in names:
-                message = f"{model.name}_original is also a model of the pool"
+            for original in names.intersection(model.served_names[1:]):
+                message = f"{original} is also a model of the pool"
                 yield Problem(f"models[{m}].optimized.keep_original", message)
 
     def _batches_can_fill(self) -> Iterator[Problem]:

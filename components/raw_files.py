@@ -45,6 +45,9 @@ def _replace(
     path: str,
 ) -> None:
     name = str(pool[key])
+    if name.startswith("/") or ".." in name.split("/"):
+        problems.append(Problem(f"{path}.{key}", "accepted: a file of this project", name))
+        return
     if target in pool:
         problems.append(Problem(f"{path}.{key}", f"give this or {target}, not both", name))
         return
@@ -73,6 +76,9 @@ def _models(text: str) -> list[object]:
 
 
 def _model(entry: dict[str, object]) -> dict[str, object]:
+    platform = entry.get("model_platform", "tensorflow")  # without one the server refuses to start
+    if platform != "tensorflow":
+        raise text_format.ParseError(f" model_platform {platform!r}: the server has tensorflow alone")
     model = {"name": entry.get("name"), "path": entry.get("base_path")}
     if "model_version_policy" in entry:
         model["versions"] = _policy(cast("dict[str, dict[str, object]]", entry["model_version_policy"]))

@@ -22,6 +22,8 @@ RULES: tuple[Rule, ...] = (
     placement_rules.relative_paths_are_local,
     placement_rules.one_node_per_engine,
     placement_rules.addresses_are_apart,
+    placement_rules.subnets_have_room,
+    placement_rules.former_names_are_free,
     placement_rules.nodes_have_work,
     capacity_rules.memory_fits_the_node,
     capacity_rules.models_fit_twice,

@@ -51,9 +51,9 @@ def _with_files(
 
 
 def _news(found: list[Problem], known: Sequence[Problem]) -> list[Problem]:
-    """Without what only follows from a file that could not be read: models or batching that are missing."""
-    pools = {problem.path.partition(".")[0] for problem in known}
-    return [problem for problem in found if problem.path.rpartition(".models")[0] not in pools]
+    """Without what only follows from a file that could not be read, and what was told of it already."""
+    told = {problem.path for problem in known}
+    return [problem for problem in found if problem.path not in told and f"{problem.path}_file" not in told]
 
 
 def load_stack_file(path: Path) -> Settings:

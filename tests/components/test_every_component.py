@@ -66,8 +66,8 @@ MAKERS: dict[str, Make] = {
 
 
 def public_names(component: Component) -> list[str]:
-    # A node's provider is for the program that places something there; a resource is no output.
-    return sorted(name for name in type(component).__annotations__ if name != "provider")
+    # A node's provider and images are for the program that places something there; a resource is no output.
+    return sorted(name for name in type(component).__annotations__ if name not in ("provider", "images"))
 
 
 def run(deploy: Deploy, make: Make) -> Engine:
@@ -147,14 +147,14 @@ def test_a_nodes_networks_keep_instances_inside(deploy: Deploy) -> None:
     engine = run(deploy, gpu_node)
     networks = {found.name: found for found in engine.of_type(NETWORK)}
     serving, front = networks["mine-serving"].inputs, networks["mine-front"].inputs
-    assert (serving["name"], serving["internal"]) == ("test-gpu-02-serving", True)
-    assert (front["name"], front["internal"]) == ("test-gpu-02-front", False)
+    assert (serving["name"], serving["internal"]) == ("test.gpu-02-serving", True)
+    assert (front["name"], front["internal"]) == ("test.gpu-02-front", False)
     assert serving["ipamConfigs"] == [{"subnet": "172.29.80.0/25", "gateway": "172.29.80.1"}]
     assert front["ipamConfigs"] == [{"subnet": "172.29.80.128/25", "gateway": "172.29.80.129"}]
     assert all(found.delete_before_replace for found in networks.values())
     assert engine.exports == {
-        "serving_network": "test-gpu-02-serving",
-        "front_network": "test-gpu-02-front",
+        "serving_network": "test.gpu-02-serving",
+        "front_network": "test.gpu-02-front",
     }
 
 
@@ -193,9 +193,9 @@ def test_a_batching_file_says_what_it_is_and_how_it_differs(deploy: Deploy) -> N
 def test_an_instance_says_where_envoy_reaches_it_and_which_gpu_it_owns(deploy: Deploy) -> None:
     assert run(deploy, tf_serving_instance).exports == {
         "name": "gpu-02-gpu2",
-        "rest_target": "172.29.80.12:8501",
-        "grpc_target": "172.29.80.12:8500",
-        "gpu": stacks.uuid(2, node=2),
+        "rest_target": "172.29.80.24:8501",
+        "grpc_target": "172.29.80.24:8500",
+        "gpus": [stacks.uuid(2, node=2)],
     }
 
 

@@ -61,15 +61,15 @@ def node_of(resource: Registered) -> str:
 
 def test_the_local_stack_is_four_servers_and_one_front_end_on_two_networks(local: Engine) -> None:
     assert sorted(found.inputs["name"] for found in local.of_type(CONTAINER)) == [
-        "test-local-envoy",
-        "test-local-gpu0",
-        "test-local-gpu1",
-        "test-local-gpu2",
-        "test-local-gpu3",
+        "test.local-envoy",
+        "test.local-gpu0",
+        "test.local-gpu1",
+        "test.local-gpu2",
+        "test.local-gpu3",
     ]
     assert sorted(found.inputs["name"] for found in local.of_type(NETWORK)) == [
-        "test-local-front",
-        "test-local-serving",
+        "test.local-front",
+        "test.local-serving",
     ]
     assert len(local.of_type(PROVIDER)) == 1
 
@@ -77,7 +77,7 @@ def test_the_local_stack_is_four_servers_and_one_front_end_on_two_networks(local
 def test_each_server_asks_for_its_own_gpu_by_uuid(local: Engine) -> None:
     requests = {found.inputs["name"]: found.inputs["deviceRequests"] for found in instances(local)}
     assert requests == {
-        f"test-local-gpu{gpu}": [
+        f"test.local-gpu{gpu}": [
             {
                 "driver": "nvidia",
                 "capabilities": ["gpu"],
@@ -141,13 +141,13 @@ def test_a_pool_is_rolled_one_at_a_time_in_the_slot_order_of_the_file(two_nodes:
         for found in two_nodes.of_type(CONTAINER)
     }
     assert waits_for == {
-        "test-gpu-02-gpu1": [],
-        "test-gpu-02-gpu0": ["test-gpu-02-gpu1"],
-        "test-gpu-01-gpu2": ["test-gpu-02-gpu0"],
-        "test-gpu-01-gpu0": ["test-gpu-01-gpu2"],
-        "test-gpu-02-gpu2": [],
-        "test-gpu-01-envoy": [],
-        "test-gpu-02-envoy": [],
+        "test.gpu-02-gpu1": [],
+        "test.gpu-02-gpu0": ["test.gpu-02-gpu1"],
+        "test.gpu-01-gpu2": ["test.gpu-02-gpu0"],
+        "test.gpu-01-gpu0": ["test.gpu-01-gpu2"],
+        "test.gpu-02-gpu2": [],
+        "test.gpu-01-envoy": [],
+        "test.gpu-02-envoy": [],
     }
 
 
@@ -162,8 +162,8 @@ def test_no_input_is_computed_from_a_container(two_nodes: Engine) -> None:
 
 def test_each_node_has_its_own_front_end_and_url(two_nodes: Engine) -> None:
     assert sorted(found.inputs["name"] for found in front_ends(two_nodes)) == [
-        "test-gpu-01-envoy",
-        "test-gpu-02-envoy",
+        "test.gpu-01-envoy",
+        "test.gpu-02-envoy",
     ]
     assert two_nodes.exports["rest_urls"] == ["http://gpu-01.example.com:8080", "http://10.0.0.2:8080"]
     assert two_nodes.exports["grpc_targets"] == ["gpu-01.example.com:8500", "10.0.0.2:8500"]
@@ -186,7 +186,7 @@ def test_a_pool_without_batching_gets_no_batching_file(two_nodes: Engine) -> Non
     assert [found.name for found in two_nodes.of_type("tf-serving:batching:BatchingConfig")] == [
         "main-batching"
     ]
-    files = [upload["file"] for upload in two_nodes.container("test-gpu-02-gpu2").inputs["uploads"]]
+    files = [upload["file"] for upload in two_nodes.container("test.gpu-02-gpu2").inputs["uploads"]]
     assert files == ["/etc/tf-serving/models.config", "/etc/tf-serving/monitoring.config"]
 
 
@@ -197,10 +197,10 @@ def test_fixed_addresses_are_inside_the_declared_networks(two_nodes: Engine) -> 
         ]
         for found in two_nodes.of_type(CONTAINER)
     }
-    assert attached["test-gpu-01-gpu2"] == [("test-gpu-01-serving", "172.29.80.12")]
-    assert attached["test-gpu-02-envoy"] == [
-        ("test-gpu-02-serving", "172.29.80.2"),
-        ("test-gpu-02-front", "172.29.80.130"),
+    assert attached["test.gpu-01-gpu2"] == [("test.gpu-01-serving", "172.29.80.24")]
+    assert attached["test.gpu-02-envoy"] == [
+        ("test.gpu-02-serving", "172.29.80.2"),
+        ("test.gpu-02-front", "172.29.80.130"),
     ]
 
 
@@ -210,6 +210,8 @@ URNS = {
     "tf-serving:deployment:ServingDeployment$tf-serving:batching:BatchingConfig::main-batching",
     "tf-serving:deployment:ServingDeployment$tf-serving:gpu_node:GpuNode::local",
     "tf-serving:gpu_node:GpuNode$pulumi:providers:docker::local-docker",
+    "tf-serving:gpu_node:GpuNode$docker:index/remoteImage:RemoteImage::local-server-image",
+    "tf-serving:gpu_node:GpuNode$docker:index/remoteImage:RemoteImage::local-envoy-image",
     "tf-serving:gpu_node:GpuNode$docker:index/network:Network::local-serving",
     "tf-serving:gpu_node:GpuNode$docker:index/network:Network::local-front",
     "tf-serving:deployment:ServingDeployment$tf-serving:envoy:EnvoyFrontEnd::local-envoy",

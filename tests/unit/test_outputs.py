@@ -31,8 +31,8 @@ def test_the_outputs_of_one_node() -> None:
         "name": "gpu-01-gpu3",
         "pool": "main",
         "node": "gpu-01",
-        "gpu_index": 3,
-        "gpu_uuid": stacks.uuid(3),
+        "slot": "gpu3",
+        "gpu_uuids": [stacks.uuid(3)],
         "models": ["resnet50"],
     }
     assert [target.path for target in found.metrics_targets] == [
@@ -114,7 +114,7 @@ def test_the_contract_is_the_one_that_its_version_names() -> None:
             "rest_urls",
         ],
         {
-            "InstanceOutput": ["gpu_index", "gpu_uuid", "models", "name", "node", "pool"],
+            "InstanceOutput": ["gpu_uuids", "models", "name", "node", "pool", "slot"],
             "MetricsTarget": ["address", "job", "node", "path"],
             "ModelOutput": ["max_batch_size", "name", "pool", "rest_urls"],
         },
