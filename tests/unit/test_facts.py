@@ -175,7 +175,8 @@ def test_an_invented_key_is_no_setting_where_its_remedy_does_not_say_so(key: str
     # Some are settings in another place: what is said then names that place.
     homes = [place for place, keys in accepted_keys(Settings).items() if key in keys]
     for home in homes:
-        assert f"{home.rpartition('.')[2]}.{key} of" in remedy, f"{home}.{key}"
+        place = f"set {key} of the pool" if home == "pools[]" else f"{home.rpartition('.')[2]}.{key} of"
+        assert place in remedy, f"{home}.{key}"
 
 
 def test_a_remedy_names_settings_that_there_are() -> None:
