@@ -25,8 +25,10 @@ REWRITE = "python -m tests.golden"
 
 
 def stack_files() -> dict[str, Path]:
-    """Every committed stack file, by the name of its stack."""
-    return {file.name.split(".")[1]: file for file in sorted(PROJECT.glob("Pulumi.*.yaml"))}
+    """Every committed stack file, by the name of its stack; an example by the name of its folder."""
+    stacks = {file.name.split(".")[1]: file for file in sorted(PROJECT.glob("Pulumi.*.yaml"))}
+    examples = {file.parent.name: file for file in sorted(PROJECT.glob("examples/*/Pulumi.example.yaml"))}
+    return stacks | examples
 
 
 def rendered(stack: str, file: Path) -> dict[str, str]:
