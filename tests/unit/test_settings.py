@@ -149,7 +149,11 @@ REFUSED = [
         0,
         f"{BATCHING}.max_enqueued_batches: 0: input should be greater than",
     ),
-    (f"{MODEL}.batching", {}, f"{MODEL}.batching: {{}}: unknown key"),
+    (
+        f"{MODEL}.batching",
+        {},
+        f"{MODEL}.batching: {{}}: no such setting: it holds for every model of a server",
+    ),
     # Memory
     (
         f"{POOL}.memory",
