@@ -104,6 +104,10 @@ REFUSED = [
         f"{GPUS}[0].mig: 4g.40gb + 3g.40gb + 1g.10gb take 8 slices and 90112 MiB, but one a100-80g has 7 and",
     ),
     (
+        cut("a100-80g", "4g.40gb", "2g.20gb", "1g.10gb", "1g.10gb"),
+        f"{GPUS}[0].mig: 4g.40gb + 2g.20gb + 1g.10gb + 1g.10gb take 8 slices and 79616 MiB, but one",
+    ),
+    (
         cut("a100-80g", "3g.40gb", "3g.40gb", "1g.10gb"),
         f"{GPUS}[0].mig: 3g.40gb + 3g.40gb + 1g.10gb take 7 slices and 90112 MiB, but one a100-80g has 7 and",
     ),
