@@ -13,14 +13,16 @@ from components.stack_file import settings_from_pulumi
 def main() -> None:
     """Load the settings, build the deployment, export its outputs."""
     stack = pulumi.get_stack()
+    project = Path(__file__).resolve().parent
     try:
-        settings = settings_from_pulumi(pulumi.runtime.get_config_env(), stack)
+        settings = settings_from_pulumi(
+            pulumi.runtime.get_config_env(), pulumi.runtime.get_config_secret_keys_env(), stack, project
+        )
     except SettingsError as error:
         pulumi.log.error(str(error))
         sys.exit(1)
-    project = str(Path(__file__).resolve().parent)
     deployment = ServingDeployment(
-        "serving", ServingDeploymentArgs(settings=settings, stack=stack, project_folder=project)
+        "serving", ServingDeploymentArgs(settings=settings, stack=stack, project_folder=str(project))
     )
     for name, value in deployment.outputs.model_dump().items():
         pulumi.export(name, value)

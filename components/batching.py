@@ -5,30 +5,35 @@ from dataclasses import dataclass
 
 import pulumi
 
-from components.settings import Batching
+from components.pool_settings import Batching
 from components.text_proto import Value, render, wrapped
 
 
-def batching_parameters(batching: Batching, pool: str) -> str:
+def batching_parameters(batching: Batching) -> str:
     """The text of `batching.config` (servables/tensorflow/session_bundle_config.proto of the server)."""
     message: dict[str, Value] = {
         "max_batch_size": wrapped(batching.max_batch_size),
         "batch_timeout_micros": wrapped(batching.batch_timeout_micros),
         "num_batch_threads": wrapped(batching.num_batch_threads),
         "max_enqueued_batches": wrapped(batching.max_enqueued_batches),
-        "thread_pool_name": wrapped(f"{pool}_batch_threads"),
+        "thread_pool_name": wrapped("batch_threads"),
     }
+    # The next two are no wrappers.
     if batching.allowed_batch_sizes:
-        message["allowed_batch_sizes"] = batching.allowed_batch_sizes  # the one list that is not wrapped
+        message["allowed_batch_sizes"] = batching.allowed_batch_sizes
+    if batching.pad_variable_length_inputs:
+        message["pad_variable_length_inputs"] = True
+    if batching.max_execution_batch_size is not None:
+        message["enable_large_batch_splitting"] = wrapped(value=True)
+        message["max_execution_batch_size"] = wrapped(batching.max_execution_batch_size)
     return render(message)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchingConfigArgs:
-    """`pool` names the thread pool in the server's metrics and traces."""
+    """What a stack file says of a pool's batching."""
 
     batching: Batching
-    pool: str
 
 
 class BatchingConfig(pulumi.ComponentResource):
@@ -46,7 +51,7 @@ class BatchingConfig(pulumi.ComponentResource):
         self, name: str, args: BatchingConfigArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("tf-serving:batching:BatchingConfig", name, None, opts)
-        text = batching_parameters(args.batching, args.pool)
+        text = batching_parameters(args.batching)
         self.text = pulumi.Output.from_input(text)
         self.sha256 = pulumi.Output.from_input(hashlib.sha256(text.encode()).hexdigest())
         self.max_batch_size = pulumi.Output.from_input(args.batching.max_batch_size)

@@ -12,10 +12,14 @@ _NOT_APPLIED_IN_PLACE = ["healthcheck", "init", "tmpfs"]
 
 @dataclass(frozen=True, kw_only=True)
 class Health:
-    """When a container counts as healthy, and how long `up` waits for that, in seconds."""
+    """When a container counts as healthy, and how long `up` waits for that, in seconds.
+
+    `timeout_s` is the probe's own: the engine kills it then, and its message is lost.
+    """
 
     probe: Sequence[str]
     interval_s: int
+    timeout_s: int
     patience_s: int
 
 
@@ -53,7 +57,7 @@ class ContainerArgs:
     mounts: Mapping[str, str]
     user: str
     cpus: str | None = None
-    gpu: str | None = None
+    gpus: Sequence[str] = ()
     ports: Sequence[docker.ContainerPortArgs] = ()
 
 
@@ -89,7 +93,7 @@ def make_container(
             for attachment in args.attachments
         ],
         ports=list(args.ports),
-        device_requests=[_device_request(args.gpu)] if args.gpu else None,
+        device_requests=[_device_request(args.gpus)] if args.gpus else None,
         cpu_set=args.cpus,
         memory=args.memory_mib,
         memory_swap=args.memory_mib,  # unset, the engine stores twice the memory: a difference for ever
@@ -108,7 +112,7 @@ def make_container(
         healthcheck=docker.ContainerHealthcheckArgs(
             tests=list(args.health.probe),
             interval=duration(args.health.interval_s),
-            timeout=duration(10),
+            timeout=duration(args.health.timeout_s),
             start_period=duration(args.health.patience_s),
             retries=3,
         ),
@@ -121,9 +125,9 @@ def make_container(
     )
 
 
-def _device_request(gpu: str) -> docker.ContainerDeviceRequestArgs:
+def _device_request(gpus: Sequence[str]) -> docker.ContainerDeviceRequestArgs:
     # By UUID: a count always takes the first GPUs, and indices move when a card is lost.
-    return docker.ContainerDeviceRequestArgs(driver="nvidia", device_ids=[gpu], capabilities=["gpu"])
+    return docker.ContainerDeviceRequestArgs(driver="nvidia", device_ids=list(gpus), capabilities=["gpu"])
 
 
 def duration(seconds: int) -> str:

@@ -38,14 +38,16 @@ class ServingDeployment(pulumi.ComponentResource):
         self._batching = {
             pool.name: BatchingConfig(
                 f"{pool.name}-batching",
-                BatchingConfigArgs(batching=pool.batching, pool=pool.name),
-                pulumi.ResourceOptions(parent=self),
+                BatchingConfigArgs(batching=pool.batching),
+                self._options(former=f"{pool.renamed_from}-batching" if pool.renamed_from else None),
             )
             for pool in args.settings.pools
             if pool.batching
         }
         self._nodes = {
-            node.name: GpuNode(node.name, GpuNodeArgs(plan=node), pulumi.ResourceOptions(parent=self))
+            node.name: GpuNode(
+                node.name, GpuNodeArgs(plan=node), self._options(former=node.spec.renamed_from)
+            )
             for node in plan.nodes
         }
         self._place_instances(plan)
@@ -58,8 +60,9 @@ class ServingDeployment(pulumi.ComponentResource):
                     serving_network=gpu_node.serving_network,
                     front_network=gpu_node.front_network,
                     address=node.spec.address,
+                    image=gpu_node.images["envoy"],
                 ),
-                self._on(node.name),
+                self._options(node.name, node.front_end.former_name),
             )
         self.outputs = stack_outputs(args.settings, plan)
         self.register_outputs(self.outputs.model_dump())
@@ -72,11 +75,17 @@ class ServingDeployment(pulumi.ComponentResource):
                 TfServingInstanceArgs(
                     plan=instance,
                     network=self._nodes[instance.node].serving_network,
+                    image=self._nodes[instance.node].images["server"],
                     batching=self._batching.get(instance.pool),
                     follows=placed.get(instance.follows),
                 ),
-                self._on(instance.node),
+                self._options(instance.node, instance.former_name),
             )
 
-    def _on(self, node: str) -> pulumi.ResourceOptions:
-        return pulumi.ResourceOptions(parent=self, providers={"docker": self._nodes[node].provider})
+    def _options(self, node: str | None = None, former: str | None = None) -> pulumi.ResourceOptions:
+        """Options of a part of the stack: the node that it is placed on, and the name that it had before."""
+        return pulumi.ResourceOptions(
+            parent=self,
+            providers={"docker": self._nodes[node].provider} if node else None,
+            aliases=[pulumi.Alias(name=former)] if former else None,
+        )

@@ -9,7 +9,7 @@ from components.bootstrap import bootstrap_yaml
 from components.container import Attachment, ContainerArgs, Health, make_container
 from components.envoy_clusters import ADMIN_PORT
 from components.plan import FrontEndPlan
-from components.probes import http_probe
+from components.probes import PROBE_TIMEOUT_S, http_probe
 
 _BINARY = "/usr/local/bin/envoy"
 _BOOTSTRAP = "/etc/envoy/envoy.yaml"
@@ -20,12 +20,16 @@ _LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, kw_only=True)
 class EnvoyFrontEndArgs:
-    """`plan` is plain; the networks are the node's, `address` is what clients use to reach the node."""
+    """`plan` is plain; the networks are the node's, `address` is what clients use to reach the node.
+
+    `image` is the pull of its image, which is only waited for.
+    """
 
     plan: FrontEndPlan
     serving_network: pulumi.Input[str]
     front_network: pulumi.Input[str]
     address: str
+    image: pulumi.Resource | None = None
 
 
 class EnvoyFrontEnd(pulumi.ComponentResource):
@@ -44,7 +48,9 @@ class EnvoyFrontEnd(pulumi.ComponentResource):
     ) -> None:
         super().__init__("tf-serving:envoy:EnvoyFrontEnd", name, None, opts)
         spec = args.plan.spec
-        make_container(f"{name}-proxy", _container(args), parent=self)
+        make_container(
+            f"{name}-proxy", _container(args), parent=self, depends_on=[args.image] if args.image else []
+        )
         self.rest_url = pulumi.Output.from_input(f"http://{args.address}:{spec.rest_port}")
         self.grpc_target = pulumi.Output.from_input(f"{args.address}:{spec.grpc_port}")
         self.metrics_target = pulumi.Output.from_input(f"{_LOOPBACK}:{spec.metrics_port}")
@@ -63,7 +69,12 @@ def _container(args: EnvoyFrontEndArgs) -> ContainerArgs:
         name=plan.container,
         image=plan.image,
         entrypoint=_BINARY,
-        arguments=("-c", _BOOTSTRAP, "--concurrency", str(plan.spec.workers), "--log-level", "warning"),
+        arguments=(
+            *("-c", _BOOTSTRAP),
+            *("--concurrency", str(plan.spec.workers)),
+            *("--log-level", "warning"),
+            *("--file-flush-interval-msec", "1000"),  # an access log that is 10 s late misleads
+        ),
         user=_USER,
         files={_BOOTSTRAP: bootstrap_yaml(plan)},
         mounts={},
@@ -74,7 +85,12 @@ def _container(args: EnvoyFrontEndArgs) -> ContainerArgs:
         memory_mib=plan.spec.memory_mib,
         # Only that Envoy took its configuration. Whether instances are healthy is for its /healthz to say: a
         # model that does not load must not keep the front end of the others down.
-        health=Health(probe=http_probe(ADMIN_PORT, ["/ready"]), interval_s=2, patience_s=_START_PATIENCE_S),
+        health=Health(
+            probe=http_probe(ADMIN_PORT, ["/ready"]),
+            interval_s=2,
+            timeout_s=2 * PROBE_TIMEOUT_S,
+            patience_s=_START_PATIENCE_S,
+        ),
         stop_timeout_s=plan.stop_timeout_s,
         labels=plan.labels,
         ports=[

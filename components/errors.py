@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from components.facts import facts
 from components.types import PATTERN_WORDS
 
 _SECRET_KEY = re.compile(r"pass(word|phrase)?|secret|token|api_?key|credential|private_?key", re.IGNORECASE)
@@ -124,7 +125,11 @@ def _problem(path: str, detail: ErrorDetails, accepted_keys: dict[str, list[str]
 
 def unknown_key(key: str, accepted: Sequence[str]) -> str:
     """The message for a key that settings do not know, with the nearest one that they do."""
-    near = difflib.get_close_matches(key, accepted, n=1)
+    # A slip of the keyboard is nearer than what people take from elsewhere: `gpu` for `gpus`.
+    slip = difflib.get_close_matches(key, accepted, n=1, cutoff=0.8)
+    if key in facts().invented and not slip:
+        return f"no such setting: {facts().invented[key]}"
+    near = slip or difflib.get_close_matches(key, accepted, n=1)
     guess = f"; did you mean {near[0]}?" if near else ""
     return f"unknown key{guess} (accepted: {', '.join(accepted)})" if accepted else f"unknown key{guess}"
 

@@ -1,12 +1,13 @@
 """Command line of one server, checked against the flags that its version has."""
 
-from components import versions
+from components.facts import facts
 from components.plan import GRPC_PORT, REST_PORT, InstancePlan
 
 BINARY = "/usr/bin/tensorflow_model_server"
 CONFIG_FOLDER = "/etc/tf-serving"
 MODELS_CONFIG = f"{CONFIG_FOLDER}/models.config"
 BATCHING_CONFIG = f"{CONFIG_FOLDER}/batching.config"
+_LOG_LEVELS = ("info", "warning", "error")
 MONITORING_CONFIG = f"{CONFIG_FOLDER}/monitoring.config"
 
 
@@ -30,10 +31,14 @@ def server_arguments(instance: InstancePlan) -> tuple[str, ...]:
         "rest_api_num_threads": instance.threads.rest,
         "tensorflow_intra_op_parallelism": instance.threads.intra_op,
         "tensorflow_inter_op_parallelism": instance.threads.inter_op,
+        # Without threads of their own, loads wait for each other: one version that cannot be loaded holds up
+        # every other for as long as it is tried again, by default five minutes.
+        "num_load_threads": 2,
         # On by default, and unauthenticated on the port that serves requests.
         "enable_profiler": False,
+        **_options(instance),
     }
-    known = versions.facts().flags_of(instance.version)
+    known = facts().flags_of(instance.version)
     missing = sorted(name for name, value in flags.items() if value is not None and name not in known)
     if missing:
         raise ValueError(f"TensorFlow Serving {instance.version} has no flag {', '.join(missing)}")
@@ -42,12 +47,20 @@ def server_arguments(instance: InstancePlan) -> tuple[str, ...]:
 
 def server_environment(instance: InstancePlan) -> tuple[str, ...]:
     """Environment of the server, `NAME=value` each."""
-    # Accepted spellings are exactly `true` and `false`: TensorFlow logs an error for others and ignores them.
-    return (f"TF_FORCE_GPU_ALLOW_GROWTH={_text(instance.gpu_memory.allow_growth)}",)
+    return (
+        f"TF_CPP_MIN_LOG_LEVEL={_LOG_LEVELS.index(instance.log_level)}",
+        # Spelt exactly `true` or `false`: TensorFlow logs an error for anything else and ignores it.
+        f"TF_FORCE_GPU_ALLOW_GROWTH={_text(instance.gpu_memory.allow_growth)}",
+    )
+
+
+def _options(instance: InstancePlan) -> dict[str, str | int | bool]:
+    options: dict[str, str | int | bool] = instance.server.model_dump(exclude_none=True)
+    return {**options, "xla_gpu_compilation_enabled": True} if instance.needs_gpu_xla else options
 
 
 def _has_labels(instance: InstancePlan) -> bool:
-    return any(model.spec.labels for model in instance.models)
+    return any(model.labels for model in instance.models)
 
 
 def _text(value: str | float | bool) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pulumi
 import pulumi_docker as docker
@@ -19,13 +20,15 @@ class GpuNodeArgs:
 class GpuNode(pulumi.ComponentResource):
     """A machine with GPUs.
 
-    `provider` is the engine's own: hand it to whatever is placed on this node (`opts.providers`). Outputs:
+    `provider` is the engine's own: hand it to whatever is placed on this node (`opts.providers`).
+    `images` are the pulls of what runs there (`server`, `envoy`), to be waited for. Outputs:
     `serving_network`, internal, for instances and Envoy; `front_network`, from which Envoy publishes.
     """
 
     serving_network: pulumi.Output[str]
     front_network: pulumi.Output[str]
     provider: docker.Provider
+    images: dict[str, docker.RemoteImage]
 
     def __init__(self, name: str, args: GpuNodeArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("tf-serving:gpu_node:GpuNode", name, None, opts)
@@ -34,8 +37,21 @@ class GpuNode(pulumi.ComponentResource):
             f"{name}-docker",
             host=None if spec.endpoint == "default" else spec.endpoint,
             ssh_opts=list(spec.ssh_options) or None,
+            # A relative one is the project's: the provider runs in its folder.
+            cert_path=str(Path(spec.cert_path).expanduser()) if spec.cert_path else None,
             opts=pulumi.ResourceOptions(parent=self),
         )
+        # Pulled before a container is stopped for its successor, and kept: a pull of gigabytes in between
+        # would be an outage. Containers name the image in plain text and read nothing from here.
+        self.images = {
+            role: docker.RemoteImage(
+                f"{name}-{role}-image",
+                name=image,
+                keep_locally=True,
+                opts=pulumi.ResourceOptions(parent=self, provider=self.provider),
+            )
+            for role, image in args.plan.images.items()
+        }
         serving = self._network(f"{name}-serving", args.plan.serving_network, args.plan.labels, internal=True)
         front = self._network(f"{name}-front", args.plan.front_network, args.plan.labels, internal=False)
         self.serving_network = serving.name

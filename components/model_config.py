@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from components.model_settings import VersionPolicy
 from components.plan import ModelPlan
-from components.settings import VersionPolicy
 from components.text_proto import Message, Value, render
 
 
@@ -13,14 +13,12 @@ def models_config(models: Sequence[ModelPlan]) -> str:
 
 
 def _config(model: ModelPlan) -> Message:
-    labels: tuple[Message, ...] = tuple(
-        {"key": label, "value": version} for label, version in sorted(model.spec.labels.items())
-    )
+    labels: tuple[Message, ...] = tuple({"key": label, "value": version} for label, version in model.labels)
     config: dict[str, Value] = {
-        "name": model.spec.name,
+        "name": model.name,
         "base_path": model.target,
         "model_platform": "tensorflow",  # has no default here, unlike with --model_name
-        "model_version_policy": _policy(model.spec.versions),
+        "model_version_policy": _policy(model.versions),
     }
     if labels:
         config["version_labels"] = labels

@@ -7,7 +7,8 @@ change that could break a reader: a field renamed, removed or given another mean
 from pydantic import BaseModel, ConfigDict
 
 from components.plan import Plan
-from components.settings import Pool, Settings
+from components.pool_settings import Pool
+from components.settings import Settings
 
 CONTRACT_VERSION = 1
 
@@ -27,13 +28,16 @@ class ModelOutput(_Output):
 
 
 class InstanceOutput(_Output):
-    """An instance and the GPU it owns; `name` is what the response header `x-served-by` says."""
+    """An instance and what it owns: `gpu_uuids` holds one UUID, unless the instance has all GPUs by name.
+
+    `name` is what the response header `x-served-by` says.
+    """
 
     name: str
     pool: str
     node: str
-    gpu_index: int
-    gpu_uuid: str
+    slot: str
+    gpu_uuids: list[str]
     models: list[str]
 
 
@@ -76,9 +80,9 @@ def stack_outputs(settings: Settings, plan: Plan) -> StackOutputs:
                 name=instance.name,
                 pool=instance.pool,
                 node=instance.node,
-                gpu_index=instance.gpu.index,
-                gpu_uuid=instance.gpu.uuid,
-                models=[model.spec.name for model in instance.models],
+                slot=instance.slot.name,
+                gpu_uuids=[slot.uuid for slot in instance.slots],
+                models=[model.name for model in instance.models],
             )
             for instance in plan.instances
         ],
@@ -90,12 +94,13 @@ def _models(pool: Pool, rest_urls: dict[str, str]) -> list[ModelOutput]:
     nodes = dict.fromkeys(group.node for group in pool.slots)
     return [
         ModelOutput(
-            name=model.name,
+            name=name,
             pool=pool.name,
-            rest_urls=[f"{rest_urls[node]}/v1/models/{model.name}" for node in nodes],
+            rest_urls=[f"{rest_urls[node]}/v1/models/{name}" for node in nodes],
             max_batch_size=pool.batching.max_batch_size if pool.batching else None,
         )
         for model in pool.models
+        for name in model.served_names
     ]
 
 

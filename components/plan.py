@@ -9,28 +9,21 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import PurePosixPath
 
-from components import versions
-from components.settings import (
-    Batching,
-    FrontEnd,
-    Gpu,
-    GpuMemory,
-    Memory,
-    Node,
-    Pool,
-    Rollout,
-    ServedModel,
-    Settings,
-)
+from components.facts import server_version
+from components.model_settings import ServedModel, VersionPolicy
+from components.node_settings import FIRST_INSTANCE_HOST, WHOLE_GPU_SLOTS, Node
+from components.pool_settings import Batching, GpuMemory, Memory, Pool, ServerOptions, SlotGroup
+from components.settings import FrontEnd, Rollout, Settings
+from components.slots import Slot, slots_of
+from components.types import format_cpus, parse_cpus
 
 GRPC_PORT = 8500
 REST_PORT = 8501
 """Ports inside every instance's container, as in the official image; only Envoy publishes any."""
 
 # The engine takes the first address of a network for its bridge. Instances start further up, so that what
-# is added to a node's network later finds room below them.
+# is added to a node's network later finds room below them. Each slot has an address of its own, used or not.
 _FRONT_END_HOST = 2
-_FIRST_INSTANCE_HOST = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,39 +38,58 @@ class ThreadCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelPlan:
-    """A model as one node sees it: `source` on the node, `target` in the container."""
+    """A model that an instance serves: `source` on the node, `target` in the container."""
 
-    spec: ServedModel
+    name: str
+    versions: VersionPolicy
+    labels: tuple[tuple[str, int], ...]
     source: str
     target: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class InstancePlan:
-    """One `tensorflow_model_server` process, which owns one GPU."""
+    """One `tensorflow_model_server` process, which owns one slot."""
 
     name: str
     """Unique in the stack, from the slot it owns (`gpu-01-gpu0`): a renamed pool renames nothing."""
+    former_name: str | None
+    """What it was called before its node was renamed."""
     container: str
-    """Unique on the Docker Engine: stack and name."""
+    """Unique on the Docker Engine: stack and name, with a dot that no name of a node holds between them."""
     node: str
     pool: str
-    gpu: Gpu
+    slots: tuple[Slot, ...]
+    """One; all of a node only where the pool says all_gpus."""
     address: IPv4Address
     """On the node's private network; the same after a restart, a replacement, a reboot."""
     image: str
     version: str
     models: tuple[ModelPlan, ...]
+    needs_gpu_xla: bool
     batching: Batching | None
     gpu_memory: GpuMemory
     memory: Memory
     threads: ThreadCounts
+    server: ServerOptions
+    log_level: str
     load_timeout_s: int
     request_timeout_s: int
     rollout: Rollout
     follows: str | None
     """The instance that is rolled before this one: a pool changes one at a time."""
     labels: tuple[tuple[str, str], ...]
+
+    @property
+    def slot(self) -> Slot:
+        """The slot that it is named for."""
+        return self.slots[0]
+
+    @property
+    def cpus(self) -> str | None:
+        """The CPUs beside its slots; None where they are not said."""
+        sets = [parse_cpus(slot.cpus) for slot in self.slots if slot.cpus]
+        return format_cpus(frozenset().union(*sets)) if sets else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +114,7 @@ class FrontEndPlan:
     """One node's Envoy."""
 
     name: str
+    former_name: str | None
     container: str
     node: str
     image: str
@@ -136,6 +149,11 @@ class NodePlan:
     instances: tuple[InstancePlan, ...]
     front_end: FrontEndPlan
     labels: tuple[tuple[str, str], ...]
+
+    @property
+    def images(self) -> dict[str, str]:
+        """What its containers are made from, by role."""
+        return {"server": self.instances[0].image, "envoy": self.front_end.image}
 
     @property
     def name(self) -> str:
@@ -175,82 +193,129 @@ def make_plan(settings: Settings, *, stack: str, project_folder: str) -> Plan:
     return Plan(stack=stack, nodes=tuple(builder.node(node) for node in settings.nodes))
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Placement:
+    """An instance to be: what it is called, where it goes, and the one that is rolled before it."""
+
+    name: str
+    former_name: str | None
+    node: str
+    pool: Pool
+    slots: tuple[Slot, ...]
+    follows: str | None
+
+
 class _Builder:
     def __init__(self, settings: Settings, stack: str, project_folder: str) -> None:
         self.settings = settings
         self.stack = stack
         self.project_folder = project_folder
-        self.follows = dict(self._rollout_order())
-        self.owners = {
-            (group.node, index): pool
-            for pool in settings.pools
-            for group in pool.slots
-            for index in group.gpus
-        }
+        self.slots = {node.name: slots_of(node) for node in settings.nodes}
+        self.placements: dict[str, list[_Placement]] = {node.name: [] for node in settings.nodes}
+        former_nodes = {node.name: node.renamed_from for node in settings.nodes}
+        for pool in settings.pools:
+            follows: str | None = None
+            for group, slots in self._shares(pool):
+                name = f"{group.node}-{_own_name(slots[0], pool, pool.name)}"
+                former_node = former_nodes[group.node] or group.node
+                former_name = f"{former_node}-{_own_name(slots[0], pool, pool.renamed_from or pool.name)}"
+                placement = _Placement(
+                    name=name,
+                    former_name=former_name if former_name != name else None,
+                    node=group.node,
+                    pool=pool,
+                    slots=slots,
+                    follows=follows,
+                )
+                self.placements[group.node].append(placement)
+                follows = placement.name
 
-    def _rollout_order(self) -> Iterator[tuple[str, str | None]]:
-        """Each instance and the one before it in its pool, in the order in which the slots are listed."""
-        for pool in self.settings.pools:
-            before: str | None = None
-            for group in pool.slots:
-                for gpu in group.gpus:
-                    name = _instance_name(group.node, gpu)
-                    yield name, before
-                    before = name
+    def _shares(self, pool: Pool) -> Iterator[tuple[SlotGroup, tuple[Slot, ...]]]:
+        """The slots of each instance of a pool, in the order in which the stack file lists them."""
+        for group in pool.slots:
+            slots = tuple(self.slots[group.node][key] for key in group.gpus)
+            if pool.all_gpus:
+                yield group, slots
+            else:
+                yield from ((group, (slot,)) for slot in slots)
 
     def node(self, node: Node) -> NodePlan:
         serving, front = node.subnet.subnets(prefixlen_diff=1)
         instances = tuple(self._instances(node, serving))
+        networks = node.network_name or f"{self.stack}.{node.name}"
         return NodePlan(
             spec=node,
-            serving_network=self._network(f"{node.name}-serving", serving),
-            front_network=self._network(f"{node.name}-front", front),
+            serving_network=_network(f"{networks}-serving", serving),
+            front_network=_network(f"{networks}-front", front),
             instances=instances,
             front_end=self._front_end(node, serving, front, instances),
             labels=self._labels(node.name, role="node"),
         )
 
-    def _network(self, name: str, subnet: IPv4Network) -> NetworkPlan:
-        return NetworkPlan(name=f"{self.stack}-{name}", subnet=subnet, gateway=subnet[1])
-
     def _instances(self, node: Node, subnet: IPv4Network) -> Iterator[InstancePlan]:
-        for gpu in sorted(node.gpus, key=lambda gpu: gpu.index):
-            pool = self.owners.get((node.name, gpu.index))
-            if pool is not None:
-                yield self._instance(node, pool, gpu, subnet[_FIRST_INSTANCE_HOST + gpu.index])
+        own = {slot: _own_host(slot) for slot in self.slots[node.name].values()}
+        # For further pools on a shared slot: from the top down, past what is some slot's own.
+        hosts = range(subnet.num_addresses - 2, FIRST_INSTANCE_HOST - 1, -1)
+        spare = (host for host in hosts if host not in own.values())
+        taken: set[Slot] = set()
+        order = sorted(
+            self.placements[node.name],
+            key=lambda placement: (placement.slots[0].gpu, placement.slots[0].part or 0),
+        )
+        for placement in order:
+            slot = placement.slots[0]
+            yield self._instance(placement, subnet[next(spare) if slot in taken else own[slot]])
+            taken.add(slot)
 
-    def _instance(self, node: Node, pool: Pool, gpu: Gpu, address: IPv4Address) -> InstancePlan:
-        name = _instance_name(node.name, gpu.index)
+    def _instance(self, placement: _Placement, address: IPv4Address) -> InstancePlan:
+        pool, name = placement.pool, placement.name
         image = self.settings.images.server
-        version = versions.server_version(image)
+        version = server_version(image)
         if version is None:
             raise ValueError(f"{image} names no version: these settings did not pass the rules")
+        gpus = ",".join(slot.uuid for slot in placement.slots)
         return InstancePlan(
             name=name,
-            container=f"{self.stack}-{name}",
-            node=node.name,
+            former_name=placement.former_name,
+            container=f"{self.stack}.{name}",
+            node=placement.node,
             pool=pool.name,
-            gpu=gpu,
+            slots=placement.slots,
             address=address,
             image=image,
             version=version,
-            models=tuple(self._model(model) for model in pool.models),
+            models=tuple(served for model in pool.models for served in self._models(model)),
+            needs_gpu_xla=any(model.optimized and model.optimized.kind == "xla" for model in pool.models),
             batching=pool.batching,
             gpu_memory=pool.gpu_memory,
             memory=pool.memory,
             threads=_threads(pool),
+            server=pool.server,
+            log_level=pool.log_level,
             load_timeout_s=pool.load_timeout_s,
             request_timeout_s=self.settings.front_end.request_timeout_s,
             rollout=self.settings.rollout,
-            follows=self.follows[name],
-            labels=self._labels(node.name, role="instance", instance=name, gpu=gpu.uuid),
+            follows=placement.follows,
+            labels=self._labels(placement.node, role="instance", instance=name, gpu=gpus),
         )
 
-    def _model(self, model: ServedModel) -> ModelPlan:
-        source = PurePosixPath(model.path)
+    def _models(self, model: ServedModel) -> Iterator[ModelPlan]:
+        """The model, and beside an optimized form the original that clients fall back to."""
+        paths = (model.optimized.path, model.path) if model.optimized else (model.path,)
+        for name, path in zip(model.served_names, paths, strict=False):
+            yield self._model(model, name, path)
+
+    def _model(self, model: ServedModel, name: str, path: str) -> ModelPlan:
+        source = PurePosixPath(path)
         if not source.is_absolute():
             source = PurePosixPath(self.project_folder) / source
-        return ModelPlan(spec=model, source=str(source), target=f"/models/{model.name}")
+        return ModelPlan(
+            name=name,
+            versions=model.versions,
+            labels=tuple(sorted(model.labels.items())),
+            source=str(source),
+            target=f"/models/{name}",
+        )
 
     def _front_end(
         self, node: Node, serving: IPv4Network, front: IPv4Network, instances: tuple[InstancePlan, ...]
@@ -259,7 +324,7 @@ class _Builder:
         pools = (
             PoolPlan(
                 name=pool.name,
-                models=tuple(model.name for model in pool.models),
+                models=tuple(served.name for model in pool.models for served in self._models(model)),
                 endpoints=tuple(
                     Endpoint(name=instance.name, address=instance.address)
                     for instance in instances
@@ -270,7 +335,8 @@ class _Builder:
         )
         return FrontEndPlan(
             name=name,
-            container=f"{self.stack}-{name}",
+            former_name=_former(node.renamed_from, "envoy"),
+            container=f"{self.stack}.{name}",
             node=node.name,
             image=self.settings.images.envoy,
             spec=self.settings.front_end,
@@ -286,17 +352,27 @@ class _Builder:
         return tuple(sorted((f"tf-serving.{key}", value) for key, value in named.items()))
 
 
-def _instance_name(node: str, gpu: int) -> str:
-    return f"{node}-gpu{gpu}"
+def _own_name(slot: Slot, pool: Pool, called: str) -> str:
+    """What tells an instance from the others of its node; `called` is the pool's name, now or before."""
+    return f"{slot.name}-{called}" if pool.sharing else slot.name
+
+
+def _own_host(slot: Slot) -> int:
+    return FIRST_INSTANCE_HOST + WHOLE_GPU_SLOTS * slot.gpu + (slot.part or 0)
+
+
+def _former(node: str | None, own: str) -> str | None:
+    return None if node is None else f"{node}-{own}"
+
+
+def _network(name: str, subnet: IPv4Network) -> NetworkPlan:
+    return NetworkPlan(name=name, subnet=subnet, gateway=subnet[1])
 
 
 def _threads(pool: Pool) -> ThreadCounts:
-    # Each request that waits for its batch holds a thread, so the server's own default (4 per CPU) caps the
-    # batch. Twice the batch lets one fill while one runs (batching/README.md of the server).
-    wanted = max(16, 2 * pool.batching.max_batch_size) if pool.batching else None
     return ThreadCounts(
-        grpc_max=pool.threads.grpc_max or wanted,
-        rest=pool.threads.rest or wanted,
+        grpc_max=pool.grpc_threads() or None,
+        rest=pool.rest_threads() or None,
         intra_op=pool.threads.intra_op,
         inter_op=pool.threads.inter_op,
     )

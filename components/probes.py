@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 
+PROBE_TIMEOUT_S = 5
+"""How long a probe waits for each answer."""
+
 # The images have no curl. Bash opens a socket by itself; the first line of the answer holds the status.
 _SCRIPT = r"""port=$1; shift
 for path in "$@"; do
   exec 3<>"/dev/tcp/127.0.0.1/$port" || exit 1
   printf 'GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' "$path" >&3
   read -r -t 5 status <&3 || exit 1
-  [[ $status == *" 200 "* ]] || { echo "$path: $status"; exit 1; }
+  [[ $status == HTTP/1.?" 200"* ]] || { echo "$path: $status"; exit 1; }
   exec 3>&-
 done"""
 

@@ -1,7 +1,7 @@
 """Loads a stack's configuration into Settings, from Pulumi or straight from `Pulumi.<stack>.yaml`."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Union, get_args, get_origin
@@ -9,6 +9,9 @@ from typing import Annotated, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from components.errors import Problem, SettingsError, in_file_order, problems_of
+from components.image_lock import FILE, read_lock, with_digests
+from components.presets import with_presets
+from components.raw_files import with_raw_files
 from components.rules import broken_rules
 from components.settings import Settings
 from components.stack_yaml import StackFileSyntaxError, read_yaml
@@ -16,21 +19,41 @@ from components.stack_yaml import StackFileSyntaxError, read_yaml
 NAMESPACE = "tf-serving"
 
 
-def load_settings(config: Mapping[str, object], source: str) -> Settings:
+def load_settings(config: Mapping[str, object], source: str, folder: Path | None = None) -> Settings:
     """Settings from configuration values keyed without the `tf-serving:` prefix.
 
-    Raises SettingsError with every problem found; `source` names the stack file in its message.
+    Files that it names, and the lock file of its images, are looked for in `folder`. Raises SettingsError
+    with every problem found; `source` names the stack file in its message.
     """
+    config, problems = _with_files(config, source, folder) if folder else (dict(config), [])
     try:
         # JSON, so that strict models still take lists for tuples and text for addresses.
-        settings = Settings.model_validate_json(json.dumps(config, default=str))
+        settings = Settings.model_validate_json(json.dumps(with_presets(config), default=str))
     except ValidationError as error:
-        problems = problems_of(error, accepted_keys(Settings))
-        raise SettingsError(source, in_file_order(problems, config)) from None
-    problems = list(broken_rules(settings))
+        problems += _news(problems_of(error, accepted_keys(Settings)), problems)
+    else:
+        problems += broken_rules(settings)
     if problems:
         raise SettingsError(source, in_file_order(problems, config))
     return settings
+
+
+def _with_files(
+    config: Mapping[str, object], source: str, folder: Path
+) -> tuple[dict[str, object], list[Problem]]:
+    try:
+        lock = read_lock(folder)
+    except ValueError as error:
+        raise SettingsError(source, [Problem(FILE, str(error))]) from None
+    pinned, conflicts = with_digests(config, lock)
+    read, unread = with_raw_files(pinned, lambda name: (folder / name).read_text(encoding="utf-8"))
+    return read, conflicts + unread
+
+
+def _news(found: list[Problem], known: Sequence[Problem]) -> list[Problem]:
+    """Without what only follows from a file that could not be read, and what was told of it already."""
+    told = {problem.path for problem in known}
+    return [problem for problem in found if problem.path not in told and f"{problem.path}_file" not in told]
 
 
 def load_stack_file(path: Path) -> Settings:
@@ -49,17 +72,24 @@ def load_stack_file(path: Path) -> Settings:
     config = document.get("config") if isinstance(document, dict) else None
     if not isinstance(config, dict):
         raise SettingsError(path.name, [Problem("config", "is required")])
-    return load_settings(own_values(config), path.name)
+    return load_settings(own_values(config), path.name, path.parent)
 
 
-def settings_from_pulumi(config: Mapping[str, object], stack: str) -> Settings:
-    """Settings from the configuration that Pulumi hands a program (`pulumi.runtime.get_config_env`).
+def settings_from_pulumi(
+    config: Mapping[str, object], secret_keys: Collection[str], stack: str, folder: Path
+) -> Settings:
+    """Settings from what Pulumi hands a program (`pulumi.runtime.get_config_env` and `…_secret_keys_env`).
 
-    Raises SettingsError.
+    `folder` is the project's. Raises SettingsError, also for a setting that is encrypted.
     """
+    # Pulumi decrypts it for the program, and from here it would go into state in plain text.
+    secret = own_values(dict.fromkeys(sorted(secret_keys)))
+    if secret:
+        message = "no setting is a secret: write it in plain, without `pulumi config set --secret`"
+        raise SettingsError(f"Pulumi.{stack}.yaml", [Problem(key, message) for key in secret])
     # Every value comes as text: objects as JSON, a bare word as it is.
     values = {key: _parsed(text) for key, text in own_values(config).items()}
-    return load_settings(values, f"Pulumi.{stack}.yaml")
+    return load_settings(values, f"Pulumi.{stack}.yaml", folder)
 
 
 def _parsed(text: object) -> object:

@@ -63,8 +63,11 @@ def _model_path(text: str) -> str:
     return text.rstrip("/")
 
 
+SLOT_PART = re.compile(r"^\d{1,2}:[0-6]$")
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
 # What each pattern accepts, in words: an error shows these, not the expression.
-PATTERN_WORDS: dict[str, str] = {}
+PATTERN_WORDS: dict[str, str] = {SLOT_PART.pattern: "'<gpu>:<part>' of one that is cut up"}
 
 
 def _text(pattern: str, words: str) -> StringConstraints:
@@ -84,15 +87,27 @@ ModelName = Annotated[
 ]
 # The server's own documentation limits labels to word characters (docs/serving_config.md there).
 Label = Annotated[str, _text(r"^[A-Za-z0-9_]{1,63}$", "letters, digits and '_', at most 63")]
+_UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 GpuId = Annotated[
     str,
     _text(
-        r"^(GPU|MIG)-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$",
+        rf"^GPU-{_UUID}$",
         "the UUID that `nvidia-smi -L` prints, such as GPU-6f9619ff-8b86-d011-b42d-00c04fc964ff",
+    ),
+]
+MigId = Annotated[
+    str,
+    _text(
+        rf"^(MIG-{_UUID}|MIG-GPU-{_UUID}/\d+/\d+)$",
+        "the MIG UUID that `nvidia-smi -L` prints, such as MIG-6f9619ff-8b86-d011-b42d-00c04fc964ff",
     ),
 ]
 CpuSet = Annotated[str, AfterValidator(_normal_cpus)]
 ModelPath = Annotated[str, AfterValidator(_model_path)]
+FolderPath = Annotated[str, _text(r"^(/|~/|\./)\S+$", "an absolute path, ~/… or ./… in this project")]
+RawFile = Annotated[
+    str, _text(r"^(\./)?[^/\s][^\s]*$", "a file of this project, such as ./files/models.config")
+]
 ImageReference = Annotated[
     str,
     _text(
@@ -113,8 +128,8 @@ Driver = Annotated[
 Endpoint = Annotated[
     str,
     _text(
-        r"^(default|unix:///\S+|ssh://([A-Za-z0-9._-]+@)?[A-Za-z0-9.-]+(:\d{1,5})?)$",
-        "ssh://user@host[:port], unix:///path, or default (the engine that `docker` reaches)",
+        r"^(default|unix:///\S+|(ssh://([A-Za-z0-9._-]+@)?|tcp://)[A-Za-z0-9.-]+(:\d{1,5})?)$",
+        "ssh://user@host[:port], tcp://host:port, unix:///path, or default (what `docker` itself reaches)",
     ),
 ]
 Port = Annotated[int, Field(ge=1, le=65535)]

@@ -43,9 +43,25 @@ def stack_schema() -> str:
             "secretsprovider": {"type": "string"},
         },
         "additionalProperties": False,
-        "$defs": settings["$defs"],
+        "$defs": _with_alternatives(cast("dict[str, dict[str, object]]", settings["$defs"])),
     }
     return json.dumps(schema, indent=2) + "\n"
+
+
+def _with_alternatives(models: Mapping[str, Schema]) -> dict[str, Schema]:
+    """The models as files may write them: before presets and the server's own files are read in."""
+    written: dict[str, Schema] = {**models}
+    for name, alternative, replaced in (
+        ("Pool", "models_file", ["models"]),
+        ("Batching", "preset", ["max_batch_size", "batch_timeout_micros"]),
+    ):
+        required = cast("list[str]", models[name].get("required", []))
+        written[name] = {
+            **models[name],
+            "required": [key for key in required if key not in replaced],
+            "anyOf": [{"required": replaced}, {"required": [alternative]}],
+        }
+    return written
 
 
 def reference() -> str:

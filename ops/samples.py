@@ -68,7 +68,7 @@ def instances_of(outputs: Mapping[str, object]) -> list[Instance]:
             name=str(item["name"]),
             pool=str(item["pool"]),
             node=str(item["node"]),
-            gpu=f"{item['gpu_index']}  {item['gpu_uuid']}",
+            gpu=f"{item['slot']}  {', '.join(_texts(item, 'gpu_uuids'))}",
         )
         for item in _objects(outputs, "instances")
     ]

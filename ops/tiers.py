@@ -183,6 +183,7 @@ def lock() -> int:
         subprocess.run([str(python), "-m", "pip", "install", "--quiet", "uv"], check=True)
     for name in ("requirements", "requirements-dev"):
         options = ["--generate-hashes", "--no-header", "--no-annotate", "--python-version=3.11", "--quiet"]
+        options.append("--override=requirements-overrides.txt")
         command = [str(python), "-m", "uv", "pip", "compile", *options, f"{name}.in", "-o", f"{name}.txt"]
         code = run_through(command, cwd=paths.ROOT, env=os.environ)
         if code != 0:

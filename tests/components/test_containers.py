@@ -29,23 +29,23 @@ def files(found: Mapping[str, Any]) -> dict[str, str]:
 
 
 def test_an_instance_runs_the_server_itself_with_the_arguments_of_its_plan(deploy: Deploy) -> None:
-    found = inputs(deploy, stacks.two_nodes(), "test-gpu-02-gpu2")
+    found = inputs(deploy, stacks.two_nodes(), "test.gpu-02-gpu2")
     (plan,) = [plan for plan in stacks.plan(stacks.two_nodes()).instances if plan.name == "gpu-02-gpu2"]
     assert found["entrypoints"] == ["/usr/bin/tensorflow_model_server"]
     assert found["command"] == list(server_arguments(plan))
     assert found["image"] == "tensorflow/serving:2.14.1-gpu"
-    assert found["envs"] == ["TF_FORCE_GPU_ALLOW_GROWTH=false"]
+    assert found["envs"] == ["TF_CPP_MIN_LOG_LEVEL=0", "TF_FORCE_GPU_ALLOW_GROWTH=false"]
 
 
 def test_every_file_that_a_flag_names_is_in_the_container(deploy: Deploy) -> None:
-    for name in ("test-gpu-02-gpu2", "test-gpu-01-gpu0"):
+    for name in ("test.gpu-02-gpu2", "test.gpu-01-gpu0"):
         found = inputs(deploy, stacks.two_nodes(), name)
         named = {flag.split("=", 1)[1] for flag in found["command"] if "_file=" in flag}
         assert named == set(files(found)), name
 
 
 def test_every_base_path_of_the_model_list_is_a_mount(deploy: Deploy) -> None:
-    found = inputs(deploy, stacks.two_nodes(), "test-gpu-02-gpu2")
+    found = inputs(deploy, stacks.two_nodes(), "test.gpu-02-gpu2")
     assert found["mounts"] == [
         {"type": "bind", "source": "/srv/models/bert", "target": "/models/bert", "readOnly": True},
         {"type": "bind", "source": "/srv/models/tagger", "target": "/models/tagger", "readOnly": True},
@@ -55,56 +55,56 @@ def test_every_base_path_of_the_model_list_is_a_mount(deploy: Deploy) -> None:
 
 
 def test_limits_and_cpus_come_from_the_pool_and_the_gpu(deploy: Deploy) -> None:
-    found = inputs(deploy, stacks.two_nodes(), "test-gpu-02-gpu2")
+    found = inputs(deploy, stacks.two_nodes(), "test.gpu-02-gpu2")
     assert (found["memory"], found["memorySwap"], found["shmSize"]) == (4096, 4096, 256)
     assert found["cpuSet"] == "32-47,96-111"
 
 
 def test_a_gpu_without_cpus_pins_none(deploy: Deploy) -> None:
     config = stacks.without(stacks.one_node(), "nodes[0].gpus[1].cpus")
-    assert "cpuSet" not in inputs(deploy, config, "test-gpu-01-gpu1")
+    assert "cpuSet" not in inputs(deploy, config, "test.gpu-01-gpu1")
 
 
 def test_the_patience_of_up_is_the_load_timeout(deploy: Deploy) -> None:
-    found = inputs(deploy, stacks.two_nodes(), "test-gpu-02-gpu2")
+    found = inputs(deploy, stacks.two_nodes(), "test.gpu-02-gpu2")
     assert found["waitTimeout"] == 90
     assert found["healthcheck"]["startPeriod"] == "1m30s"
     assert found["healthcheck"]["interval"] == "3s"
 
 
 def test_an_instance_is_healthy_only_when_every_model_of_it_is_loaded(deploy: Deploy) -> None:
-    probe = inputs(deploy, stacks.two_nodes(), "test-gpu-02-gpu2")["healthcheck"]["tests"]
+    probe = inputs(deploy, stacks.two_nodes(), "test.gpu-02-gpu2")["healthcheck"]["tests"]
     assert probe[-3:] == ["8501", "/v1/models/bert/metadata", "/v1/models/tagger/metadata"]
 
 
 def test_a_stop_reaches_the_server_and_takes_no_longer_than_the_rollout_says(deploy: Deploy) -> None:
-    found = inputs(deploy, stacks.two_nodes(), "test-gpu-02-gpu2")
+    found = inputs(deploy, stacks.two_nodes(), "test.gpu-02-gpu2")
     assert found["init"] is True
     assert found["stopSignal"] == "SIGTERM"
     assert (found["stopTimeout"], found["destroyGraceSeconds"]) == (20, 20)
 
 
 def test_logs_are_bounded(deploy: Deploy) -> None:
-    found = inputs(deploy, stacks.one_node(), "test-gpu-01-gpu0")
+    found = inputs(deploy, stacks.one_node(), "test.gpu-01-gpu0")
     assert found["logDriver"] == "json-file"
     assert set(found["logOpts"]) == {"max-file", "max-size"}
 
 
 def test_a_container_comes_back_after_a_reboot(deploy: Deploy) -> None:
-    for name in ("test-gpu-01-gpu0", "test-gpu-01-envoy"):
+    for name in ("test.gpu-01-gpu0", "test.gpu-01-envoy"):
         assert inputs(deploy, stacks.one_node(), name)["restart"] == "unless-stopped"
 
 
 @pytest.mark.parametrize("path", ["networkMode", "memorySwap", "shmSize", "init", "stopTimeout", "logDriver"])
 def test_what_the_engine_would_fill_in_is_said(deploy: Deploy, path: str) -> None:
     # Unset, the engine's own value is read back as a difference, on every preview.
-    for name in ("test-gpu-01-gpu0", "test-gpu-01-envoy"):
+    for name in ("test.gpu-01-gpu0", "test.gpu-01-envoy"):
         assert inputs(deploy, stacks.one_node(), name)[path], name
 
 
 def test_a_front_end_publishes_three_ports_and_its_metrics_on_the_loopback_alone(deploy: Deploy) -> None:
     config = stacks.changed(stacks.one_node(), "front_end", {"bind": "10.0.0.7", "rest_port": 80})
-    assert inputs(deploy, config, "test-gpu-01-envoy")["ports"] == [
+    assert inputs(deploy, config, "test.gpu-01-envoy")["ports"] == [
         {"internal": 80, "external": 80, "ip": "10.0.0.7", "protocol": "tcp"},
         {"internal": 8500, "external": 8500, "ip": "10.0.0.7", "protocol": "tcp"},
         {"internal": 9902, "external": 9902, "ip": "127.0.0.1", "protocol": "tcp"},
@@ -112,7 +112,7 @@ def test_a_front_end_publishes_three_ports_and_its_metrics_on_the_loopback_alone
 
 
 def test_a_front_end_reads_the_configuration_of_its_node(deploy: Deploy) -> None:
-    found = inputs(deploy, stacks.two_nodes(), "test-gpu-02-envoy")
+    found = inputs(deploy, stacks.two_nodes(), "test.gpu-02-envoy")
     assert files(found) == {
         "/etc/envoy/envoy.yaml": bootstrap_yaml(stacks.plan(stacks.two_nodes()).nodes[1].front_end)
     }
@@ -122,14 +122,14 @@ def test_a_front_end_reads_the_configuration_of_its_node(deploy: Deploy) -> None
 
 
 def test_a_front_end_runs_as_an_ordinary_user_with_no_folder_of_the_node(deploy: Deploy) -> None:
-    found = inputs(deploy, stacks.one_node(), "test-gpu-01-envoy")
+    found = inputs(deploy, stacks.one_node(), "test.gpu-01-envoy")
     assert found["user"] not in ("", "0", "root", "0:0")
     assert not found.get("mounts")
 
 
 def test_a_front_end_has_the_threads_and_the_memory_of_its_settings(deploy: Deploy) -> None:
     config = stacks.changed(stacks.one_node(), "front_end", {"workers": 7, "memory_mib": 2048})
-    found = inputs(deploy, config, "test-gpu-01-envoy")
+    found = inputs(deploy, config, "test.gpu-01-envoy")
     assert (found["memory"], found["memorySwap"]) == (2048, 2048)
     assert found["command"][found["command"].index("--concurrency") + 1] == "7"
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError
+from pathlib import Path
 
 import pulumi
 import pulumi_docker as docker
@@ -11,7 +12,7 @@ from components.batching import BatchingConfig, BatchingConfigArgs
 from components.envoy import EnvoyFrontEnd, EnvoyFrontEndArgs
 from components.gpu_node import GpuNode, GpuNodeArgs
 from components.plan import InstancePlan, NodePlan
-from components.settings import Batching
+from components.pool_settings import Batching
 from components.tf_serving import TfServingInstance, TfServingInstanceArgs
 from tests import stacks
 from tests.mock_engine import CONTAINER, NETWORK, PROVIDER, Deploy, Engine
@@ -39,7 +40,7 @@ def gpu_node() -> GpuNode:
 
 def batching_config() -> BatchingConfig:
     batching = Batching(max_batch_size=4, batch_timeout_micros=10)
-    return BatchingConfig("mine", BatchingConfigArgs(batching=batching, pool="vision"))
+    return BatchingConfig("mine", BatchingConfigArgs(batching=batching))
 
 
 def tf_serving_instance() -> TfServingInstance:
@@ -66,8 +67,8 @@ MAKERS: dict[str, Make] = {
 
 
 def public_names(component: Component) -> list[str]:
-    # A node's provider is for the program that places something there; a resource is no output.
-    return sorted(name for name in type(component).__annotations__ if name != "provider")
+    # A node's provider and images are for the program that places something there; a resource is no output.
+    return sorted(name for name in type(component).__annotations__ if name not in ("provider", "images"))
 
 
 def run(deploy: Deploy, make: Make) -> Engine:
@@ -107,7 +108,7 @@ def test_two_of_a_kind_do_not_collide(deploy: Deploy, token: str, make: Make) ->
                 GpuNode("other", GpuNodeArgs(plan=node_plan()))
             case "BatchingConfig":
                 batching = Batching(max_batch_size=4, batch_timeout_micros=10)
-                BatchingConfig("other", BatchingConfigArgs(batching=batching, pool="vision"))
+                BatchingConfig("other", BatchingConfigArgs(batching=batching))
             case "TfServingInstance":
                 opts = pulumi.ResourceOptions(providers=[docker.Provider("other-engine")])
                 args = TfServingInstanceArgs(plan=instance_plan(), network="n")
@@ -147,14 +148,14 @@ def test_a_nodes_networks_keep_instances_inside(deploy: Deploy) -> None:
     engine = run(deploy, gpu_node)
     networks = {found.name: found for found in engine.of_type(NETWORK)}
     serving, front = networks["mine-serving"].inputs, networks["mine-front"].inputs
-    assert (serving["name"], serving["internal"]) == ("test-gpu-02-serving", True)
-    assert (front["name"], front["internal"]) == ("test-gpu-02-front", False)
+    assert (serving["name"], serving["internal"]) == ("test.gpu-02-serving", True)
+    assert (front["name"], front["internal"]) == ("test.gpu-02-front", False)
     assert serving["ipamConfigs"] == [{"subnet": "172.29.80.0/25", "gateway": "172.29.80.1"}]
     assert front["ipamConfigs"] == [{"subnet": "172.29.80.128/25", "gateway": "172.29.80.129"}]
     assert all(found.delete_before_replace for found in networks.values())
     assert engine.exports == {
-        "serving_network": "test-gpu-02-serving",
-        "front_network": "test-gpu-02-front",
+        "serving_network": "test.gpu-02-serving",
+        "front_network": "test.gpu-02-front",
     }
 
 
@@ -166,6 +167,18 @@ def test_a_nodes_networks_keep_instances_inside(deploy: Deploy) -> None:
         (
             {"endpoint": "ssh://svc@gpu01:22", "ssh_options": ["-o", "BatchMode=yes"]},
             {"host": "ssh://svc@gpu01:22", "sshOpts": '["-o", "BatchMode=yes"]'},
+        ),
+        (
+            {"endpoint": "tcp://gpu01:2376", "cert_path": "/etc/docker/gpu01"},
+            {"host": "tcp://gpu01:2376", "certPath": "/etc/docker/gpu01"},
+        ),
+        (
+            {"endpoint": "tcp://gpu01:2376", "cert_path": "./certs"},
+            {"host": "tcp://gpu01:2376", "certPath": "certs"},
+        ),
+        (
+            {"endpoint": "tcp://gpu01:2376", "cert_path": "~/certs"},
+            {"host": "tcp://gpu01:2376", "certPath": str(Path.home() / "certs")},
         ),
     ],
 )
@@ -179,7 +192,7 @@ def test_a_nodes_engine_is_reached_as_the_stack_file_says(
         GpuNode("mine", GpuNodeArgs(plan=plan))
 
     (provider,) = deploy(program).of_type(PROVIDER)
-    given = {key: value for key, value in provider.inputs.items() if key in ("host", "sshOpts")}
+    given = {key: value for key, value in provider.inputs.items() if key in ("host", "sshOpts", "certPath")}
     assert {key: str(value).replace("'", '"') for key, value in given.items()} == inputs
 
 
@@ -193,9 +206,9 @@ def test_a_batching_file_says_what_it_is_and_how_it_differs(deploy: Deploy) -> N
 def test_an_instance_says_where_envoy_reaches_it_and_which_gpu_it_owns(deploy: Deploy) -> None:
     assert run(deploy, tf_serving_instance).exports == {
         "name": "gpu-02-gpu2",
-        "rest_target": "172.29.80.12:8501",
-        "grpc_target": "172.29.80.12:8500",
-        "gpu": stacks.uuid(2, node=2),
+        "rest_target": "172.29.80.24:8501",
+        "grpc_target": "172.29.80.24:8500",
+        "gpus": [stacks.uuid(2, node=2)],
     }
 
 

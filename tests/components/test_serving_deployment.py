@@ -13,6 +13,7 @@ from tests.mock_engine import CONTAINER, NETWORK, PROVIDER, Deploy, Engine, Prog
 
 ROOT = Path(__file__).resolve().parents[2]
 INSTANCE = "tf-serving:tf_serving:TfServingInstance"
+REMOTE_IMAGE = "docker:index/remoteImage:RemoteImage"
 FRONT_END = "tf-serving:envoy:EnvoyFrontEnd"
 FORBIDDEN_INPUTS = {
     "privileged",
@@ -61,15 +62,15 @@ def node_of(resource: Registered) -> str:
 
 def test_the_local_stack_is_four_servers_and_one_front_end_on_two_networks(local: Engine) -> None:
     assert sorted(found.inputs["name"] for found in local.of_type(CONTAINER)) == [
-        "test-local-envoy",
-        "test-local-gpu0",
-        "test-local-gpu1",
-        "test-local-gpu2",
-        "test-local-gpu3",
+        "test.local-envoy",
+        "test.local-gpu0",
+        "test.local-gpu1",
+        "test.local-gpu2",
+        "test.local-gpu3",
     ]
     assert sorted(found.inputs["name"] for found in local.of_type(NETWORK)) == [
-        "test-local-front",
-        "test-local-serving",
+        "test.local-front",
+        "test.local-serving",
     ]
     assert len(local.of_type(PROVIDER)) == 1
 
@@ -77,7 +78,7 @@ def test_the_local_stack_is_four_servers_and_one_front_end_on_two_networks(local
 def test_each_server_asks_for_its_own_gpu_by_uuid(local: Engine) -> None:
     requests = {found.inputs["name"]: found.inputs["deviceRequests"] for found in instances(local)}
     assert requests == {
-        f"test-local-gpu{gpu}": [
+        f"test.local-gpu{gpu}": [
             {
                 "driver": "nvidia",
                 "capabilities": ["gpu"],
@@ -141,13 +142,13 @@ def test_a_pool_is_rolled_one_at_a_time_in_the_slot_order_of_the_file(two_nodes:
         for found in two_nodes.of_type(CONTAINER)
     }
     assert waits_for == {
-        "test-gpu-02-gpu1": [],
-        "test-gpu-02-gpu0": ["test-gpu-02-gpu1"],
-        "test-gpu-01-gpu2": ["test-gpu-02-gpu0"],
-        "test-gpu-01-gpu0": ["test-gpu-01-gpu2"],
-        "test-gpu-02-gpu2": [],
-        "test-gpu-01-envoy": [],
-        "test-gpu-02-envoy": [],
+        "test.gpu-02-gpu1": [],
+        "test.gpu-02-gpu0": ["test.gpu-02-gpu1"],
+        "test.gpu-01-gpu2": ["test.gpu-02-gpu0"],
+        "test.gpu-01-gpu0": ["test.gpu-01-gpu2"],
+        "test.gpu-02-gpu2": [],
+        "test.gpu-01-envoy": [],
+        "test.gpu-02-envoy": [],
     }
 
 
@@ -160,10 +161,63 @@ def test_no_input_is_computed_from_a_container(two_nodes: Engine) -> None:
         assert computed("") not in repr(found.outputs), found.name
 
 
+def test_every_image_is_pulled_to_its_node_before_a_container_of_it_is_touched(two_nodes: Engine) -> None:
+    images = {found.name: found for found in two_nodes.of_type(REMOTE_IMAGE)}
+    assert {name: found.inputs for name, found in images.items()} == {
+        f"{node}-{role}-image": {"name": image, "keepLocally": True}
+        for node in ("gpu-01", "gpu-02")
+        for role, image in (
+            ("server", "tensorflow/serving:2.14.1-gpu"),
+            ("envoy", "envoyproxy/envoy:v1.40.0"),
+        )
+    }
+    for found in two_nodes.of_type(CONTAINER):
+        role = "server" if found in instances(two_nodes) else "envoy"
+        image = images[f"{node_of(found)}-{role}-image"]
+        assert image.urn in found.dependencies, found.name
+        assert image.provider == found.provider
+        assert found.inputs["image"] == image.inputs["name"]
+
+
+def test_nothing_reads_from_an_image(two_nodes: Engine) -> None:
+    # Else a pull that says something new replaces containers.
+    for found in two_nodes.resources:
+        sources = {two_nodes.by_urn(urn).type for urns in found.input_dependencies.values() for urn in urns}
+        assert REMOTE_IMAGE not in sources, found.name
+
+
+def test_a_part_of_a_gpu_is_asked_for_by_its_own_uuid(deploy: Deploy) -> None:
+    engine = deploy(program(stacks.settings(stacks.with_mig())))
+    (request,) = engine.container("test.gpu-01-gpu0-mig1").inputs["deviceRequests"]
+    assert request["deviceIds"] == [stacks.mig_uuid(1)]
+    assert engine.container("test.gpu-01-gpu0-mig1").inputs["cpuSet"] == "8-15"
+
+
+def test_an_instance_with_all_gpus_asks_for_each_by_uuid(deploy: Deploy) -> None:
+    engine = deploy(program(stacks.settings(stacks.with_all_gpus())))
+    (found,) = instances(engine)
+    (request,) = found.inputs["deviceRequests"]
+    assert request["deviceIds"] == [stacks.uuid(gpu) for gpu in range(4)]
+    assert found.inputs["cpuSet"] == "0-127"
+
+
+def test_an_original_beside_an_optimized_form_is_mounted_and_waited_for(deploy: Deploy) -> None:
+    engine = deploy(program(stacks.settings(stacks.optimized("fp16"))))
+    found = engine.container("test.gpu-01-gpu0").inputs
+    assert {mount["target"]: mount["source"] for mount in found["mounts"]} == {
+        "/models/resnet50": "/srv/models/resnet50_fp16",
+        "/models/resnet50_original": "/srv/models/resnet50",
+    }
+    assert found["healthcheck"]["tests"][-2:] == [
+        "/v1/models/resnet50/metadata",
+        "/v1/models/resnet50_original/metadata",
+    ]
+
+
 def test_each_node_has_its_own_front_end_and_url(two_nodes: Engine) -> None:
     assert sorted(found.inputs["name"] for found in front_ends(two_nodes)) == [
-        "test-gpu-01-envoy",
-        "test-gpu-02-envoy",
+        "test.gpu-01-envoy",
+        "test.gpu-02-envoy",
     ]
     assert two_nodes.exports["rest_urls"] == ["http://gpu-01.example.com:8080", "http://10.0.0.2:8080"]
     assert two_nodes.exports["grpc_targets"] == ["gpu-01.example.com:8500", "10.0.0.2:8500"]
@@ -186,7 +240,7 @@ def test_a_pool_without_batching_gets_no_batching_file(two_nodes: Engine) -> Non
     assert [found.name for found in two_nodes.of_type("tf-serving:batching:BatchingConfig")] == [
         "main-batching"
     ]
-    files = [upload["file"] for upload in two_nodes.container("test-gpu-02-gpu2").inputs["uploads"]]
+    files = [upload["file"] for upload in two_nodes.container("test.gpu-02-gpu2").inputs["uploads"]]
     assert files == ["/etc/tf-serving/models.config", "/etc/tf-serving/monitoring.config"]
 
 
@@ -197,10 +251,10 @@ def test_fixed_addresses_are_inside_the_declared_networks(two_nodes: Engine) -> 
         ]
         for found in two_nodes.of_type(CONTAINER)
     }
-    assert attached["test-gpu-01-gpu2"] == [("test-gpu-01-serving", "172.29.80.12")]
-    assert attached["test-gpu-02-envoy"] == [
-        ("test-gpu-02-serving", "172.29.80.2"),
-        ("test-gpu-02-front", "172.29.80.130"),
+    assert attached["test.gpu-01-gpu2"] == [("test.gpu-01-serving", "172.29.80.24")]
+    assert attached["test.gpu-02-envoy"] == [
+        ("test.gpu-02-serving", "172.29.80.2"),
+        ("test.gpu-02-front", "172.29.80.130"),
     ]
 
 
@@ -210,6 +264,8 @@ URNS = {
     "tf-serving:deployment:ServingDeployment$tf-serving:batching:BatchingConfig::main-batching",
     "tf-serving:deployment:ServingDeployment$tf-serving:gpu_node:GpuNode::local",
     "tf-serving:gpu_node:GpuNode$pulumi:providers:docker::local-docker",
+    "tf-serving:gpu_node:GpuNode$docker:index/remoteImage:RemoteImage::local-server-image",
+    "tf-serving:gpu_node:GpuNode$docker:index/remoteImage:RemoteImage::local-envoy-image",
     "tf-serving:gpu_node:GpuNode$docker:index/network:Network::local-serving",
     "tf-serving:gpu_node:GpuNode$docker:index/network:Network::local-front",
     "tf-serving:deployment:ServingDeployment$tf-serving:envoy:EnvoyFrontEnd::local-envoy",

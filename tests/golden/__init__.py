@@ -25,8 +25,10 @@ REWRITE = "python -m tests.golden"
 
 
 def stack_files() -> dict[str, Path]:
-    """Every committed stack file, by the name of its stack."""
-    return {file.name.split(".")[1]: file for file in sorted(PROJECT.glob("Pulumi.*.yaml"))}
+    """Every committed stack file, by the name of its stack; an example by the name of its folder."""
+    stacks = {file.name.split(".")[1]: file for file in sorted(PROJECT.glob("Pulumi.*.yaml"))}
+    examples = {file.parent.name: file for file in sorted(PROJECT.glob("examples/*/Pulumi.example.yaml"))}
+    return stacks | examples
 
 
 def rendered(stack: str, file: Path) -> dict[str, str]:
@@ -56,7 +58,7 @@ def _files_of(instance: InstancePlan) -> Iterator[tuple[str, str]]:
     yield "environment", "".join(f"{variable}\n" for variable in server_environment(instance))
     yield "models.config", models_config(instance.models)
     if instance.batching:
-        yield "batching.config", batching_parameters(instance.batching, instance.pool)
+        yield "batching.config", batching_parameters(instance.batching)
 
 
 def committed(stack: str) -> dict[str, str]:

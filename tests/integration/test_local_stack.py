@@ -44,7 +44,7 @@ class Deployed:
 
     def gpus(self) -> dict[str, str]:
         """UUID by instance name, as the Plan has them."""
-        return {instance.name: instance.gpu.uuid for instance in self.plan.instances}
+        return {instance.name: instance.slot.uuid for instance in self.plan.instances}
 
 
 @pytest.fixture(scope="module")
@@ -66,10 +66,12 @@ def deployed(
     }
     settings = load_settings(config, "Pulumi.drill.yaml")
     project.write_stack(STACK, config)
-    first = project.up(STACK)
-    assert first.code == 0, first.output
-    yield Deployed(config, settings, make_plan(settings, stack=STACK, project_folder=str(project.folder)))
-    project.destroy(STACK)
+    try:
+        first = project.up(STACK)
+        assert first.code == 0, first.output
+        yield Deployed(config, settings, make_plan(settings, stack=STACK, project_folder=str(project.folder)))
+    finally:
+        project.destroy(STACK)
 
 
 def _until_all_have_answered(ask: Callable[[], predict.Answer], wanted: set[str]) -> dict[str, str]:
@@ -131,7 +133,7 @@ def test_containers_have_the_limits_and_the_confinement_of_the_plan(
     for instance in deployed.plan.instances:
         host = engine.inspect(instance.container)["HostConfig"]
         limit = instance.memory.container_mib * 2**20
-        assert (host["Memory"], host["MemorySwap"], host["CpusetCpus"]) == (limit, limit, instance.gpu.cpus)
+        assert (host["Memory"], host["MemorySwap"], host["CpusetCpus"]) == (limit, limit, instance.cpus)
         assert (host["CapDrop"], host["SecurityOpt"], host["Privileged"]) == (
             ["ALL"],
             ["no-new-privileges:true"],
@@ -168,7 +170,7 @@ def test_previews_with_refresh_stay_empty_ten_times(deployed: Deployed, project:
 def test_outputs_are_the_published_contract(deployed: Deployed, project: Project) -> None:
     outputs = StackOutputs.model_validate(project.outputs(STACK))
     assert outputs.rest_url == f"http://127.0.0.1:{deployed.rest_port}"
-    assert {instance.name: instance.gpu_uuid for instance in outputs.instances} == deployed.gpus()
+    assert {instance.name: instance.gpu_uuids[0] for instance in outputs.instances} == deployed.gpus()
 
 
 def test_a_batching_change_rolls_one_instance_at_a_time_and_loses_no_request(

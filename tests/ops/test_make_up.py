@@ -127,7 +127,7 @@ def test_down_leaves_no_container_no_state_and_no_engine_and_can_be_repeated(
 def test_an_interrupted_up_says_so_in_a_line_and_a_killed_one_is_picked_up(checkout: Checkout) -> None:
     # Make itself passes SIGTERM on to what it runs; Ctrl-C at a terminal goes to all of them at once.
     with start_up(checkout) as running:
-        wait_until(lambda: "local-local-gpu0" in containers(checkout), "the first container")
+        wait_until(lambda: "local.local-gpu0" in containers(checkout), "the first container")
         running.send_signal(signal.SIGTERM)
         said = running.communicate(timeout=120)[1]
     assert "make up: interrupted. What was made so far is in the stack's state" in said
@@ -140,7 +140,7 @@ def test_an_interrupted_up_says_so_in_a_line_and_a_killed_one_is_picked_up(check
         assert "`make up` (process" in busy.stderr
         pulumi = pulumi_below(running.pid)
         assert pulumi is not None
-        wait_until(lambda: "local-local-gpu1" in containers(checkout), "a container more")
+        wait_until(lambda: "local.local-gpu1" in containers(checkout), "a container more")
         for pid in (*children(running.pid), running.pid):
             os.kill(pid, signal.SIGKILL)
         orphaned = checkout.make("up")

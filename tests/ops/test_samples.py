@@ -12,7 +12,7 @@ QUESTION = Question("http://127.0.0.1:1/v1/models/m:predict", b"{}", NAMES)
 
 
 def instance(name: str, pool: str, node: str, index: int) -> dict[str, object]:
-    return {"name": name, "pool": pool, "node": node, "gpu_index": index, "gpu_uuid": f"GPU-{index}"}
+    return {"name": name, "pool": pool, "node": node, "slot": f"gpu{index}", "gpu_uuids": [f"GPU-{index}"]}
 
 
 OUTPUTS: dict[str, object] = {
@@ -119,8 +119,8 @@ def test_who_answered_is_a_table_with_node_and_gpu(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(samples, "ask", all_once)
     assert samples.show(OUTPUTS).splitlines()[:3] == [
         "1 predictions in 0.0 s from http://a:8080/v1/models/m:predict",
-        "  instance  node  GPU       answers",
-        "  a-gpu0    a     0  GPU-0  1",
+        "  instance  node  GPU          answers",
+        "  a-gpu0    a     gpu0  GPU-0  1",
     ]
 
 

@@ -92,7 +92,7 @@ def test_an_unknown_key_with_a_dot_in_it_is_told_what_its_own_object_accepts() -
     config["pools"][0]["batching"]["tf.max_batch"] = 1
     (said,) = stacks.refusal(config)
     assert said.startswith("pools[0].batching.tf.max_batch: 1: unknown key")
-    assert "(accepted: max_batch_size, batch_timeout_micros, " in said
+    assert "(accepted: preset, max_batch_size, batch_timeout_micros, " in said
 
 
 def test_every_problem_of_a_file_is_told_at_once() -> None:

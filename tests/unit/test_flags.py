@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from components import flags
+from components.facts import facts
 from components.plan import InstancePlan
-from components.versions import facts
 from tests import stacks
 from tests.stacks import changed, one_node, two_nodes, without
 
@@ -17,10 +17,7 @@ def instance(config: stacks.Config, name: str = "gpu-01-gpu0") -> InstancePlan:
 
 
 def arguments(config: stacks.Config, name: str = "gpu-01-gpu0") -> dict[str, str]:
-    pairs = [argument.split("=", 1) for argument in flags.server_arguments(instance(config, name))]
-    assert all(argument.startswith("--") for argument, _ in pairs)
-    assert len(dict(pairs)) == len(pairs), "a flag is given twice: the last one would win"
-    return {argument.removeprefix("--"): value for argument, value in pairs}
+    return stacks.arguments(config, stacks.plan(config).instances.index(instance(config, name)))
 
 
 EVERYTHING = {
@@ -48,6 +45,7 @@ def test_the_arguments_of_a_batched_instance() -> None:
         "--batching_parameters_file=/etc/tf-serving/batching.config",
         "--grpc_max_threads=64",
         "--rest_api_num_threads=64",
+        "--num_load_threads=2",
         "--enable_profiler=false",
     )
 
@@ -76,7 +74,9 @@ def test_labels_alone_bring_the_flag_that_a_cold_start_with_labels_needs() -> No
 
 def test_what_is_left_to_the_server_is_not_written() -> None:
     given = arguments(without(one_node(), "pools[0].batching"))
-    assert not {name for name in given if "threads" in name or "parallelism" in name or "memory" in name}
+    assert {name for name in given if "threads" in name or "parallelism" in name or "memory" in name} == {
+        "num_load_threads"
+    }
 
 
 def test_the_servers_patience_is_that_of_the_front_end() -> None:
@@ -92,7 +92,7 @@ def test_the_profiler_is_off() -> None:
 def test_every_flag_that_can_be_written_exists_in_every_release_with_that_type(version: str) -> None:
     known = facts().flags_of(version)
     given = arguments(everything())
-    assert len(given) == 14
+    assert len(given) == 15
     for name, value in given.items():
         match known[name].type:
             case "int":
@@ -108,7 +108,7 @@ def test_every_flag_that_can_be_written_exists_in_every_release_with_that_type(v
 def test_a_flag_that_the_version_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     known = facts().flags["enable_profiler"].model_copy(update={"since": "2.15.1"})
     lacking = facts().model_copy(update={"flags": facts().flags | {"enable_profiler": known}})
-    monkeypatch.setattr("components.versions.facts", lambda: lacking)
+    monkeypatch.setattr("components.flags.facts", lambda: lacking)
     old = replace(instance(one_node()), version="2.14.1")
     with pytest.raises(ValueError, match=r"^TensorFlow Serving 2\.14\.1 has no flag enable_profiler$"):
         flags.server_arguments(old)
@@ -118,4 +118,13 @@ def test_a_flag_that_the_version_lacks_is_refused(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(("allow_growth", "text"), [(True, "true"), (False, "false")])
 def test_growth_is_spelt_in_the_only_way_that_tensorflow_reads(allow_growth: bool, text: str) -> None:
     config = changed(one_node(), "pools[0].gpu_memory", {"allow_growth": allow_growth})
-    assert flags.server_environment(instance(config)) == (f"TF_FORCE_GPU_ALLOW_GROWTH={text}",)
+    assert flags.server_environment(instance(config)) == (
+        "TF_CPP_MIN_LOG_LEVEL=0",
+        f"TF_FORCE_GPU_ALLOW_GROWTH={text}",
+    )
+
+
+@pytest.mark.parametrize(("level", "number"), [("info", 0), ("warning", 1), ("error", 2)])
+def test_the_log_level_is_the_servers_own_number(level: str, number: int) -> None:
+    config = changed(one_node(), "pools[0].log_level", level)
+    assert f"TF_CPP_MIN_LOG_LEVEL={number}" in flags.server_environment(instance(config))

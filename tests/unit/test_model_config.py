@@ -2,8 +2,9 @@
 
 import pytest
 
+from components import server_protos
 from components.model_config import models_config
-from tests import server_protos, stacks
+from tests import stacks
 from tests.stacks import changed, one_node, two_nodes
 
 

@@ -1,7 +1,7 @@
 """`monitoring.config` as the server reads it."""
 
+from components import server_protos
 from components.monitoring import METRICS_PATH, monitoring_config
-from tests import server_protos
 
 
 def test_the_prometheus_page_is_on_at_the_path_that_envoy_and_outputs_use() -> None:

@@ -14,8 +14,8 @@ def names(found: Plan) -> list[str]:
 
 
 def test_each_slot_of_a_pool_becomes_an_instance_on_its_gpu() -> None:
-    assert [(i.name, i.container, i.node, i.pool, i.gpu.uuid) for i in plan(one_node()).instances] == [
-        (f"gpu-01-gpu{gpu}", f"test-gpu-01-gpu{gpu}", "gpu-01", "main", stacks.uuid(gpu)) for gpu in range(4)
+    assert [(i.name, i.container, i.node, i.pool, i.slot.uuid) for i in plan(one_node()).instances] == [
+        (f"gpu-01-gpu{gpu}", f"test.gpu-01-gpu{gpu}", "gpu-01", "main", stacks.uuid(gpu)) for gpu in range(4)
     ]
 
 
@@ -33,14 +33,14 @@ def test_an_address_follows_from_the_gpu_alone() -> None:
     addresses = {i.name: i.address for i in plan(two_nodes()).instances}
     assert addresses == {
         "gpu-01-gpu0": IPv4Address("172.29.80.10"),
-        "gpu-01-gpu2": IPv4Address("172.29.80.12"),
+        "gpu-01-gpu2": IPv4Address("172.29.80.24"),
         "gpu-02-gpu0": IPv4Address("172.29.80.10"),
-        "gpu-02-gpu1": IPv4Address("172.29.80.11"),
-        "gpu-02-gpu2": IPv4Address("172.29.80.12"),
+        "gpu-02-gpu1": IPv4Address("172.29.80.17"),
+        "gpu-02-gpu2": IPv4Address("172.29.80.24"),
     }
     moved = changed(two_nodes(), "pools[0].slots", [{"node": "gpu-01", "gpus": [1, 2]}])
     assert {i.name: i.address for i in plan(moved).instances} == {
-        "gpu-01-gpu1": IPv4Address("172.29.80.11"),
+        "gpu-01-gpu1": IPv4Address("172.29.80.17"),
         "gpu-01-gpu2": addresses["gpu-01-gpu2"],
         "gpu-02-gpu2": addresses["gpu-02-gpu2"],
     }
@@ -80,7 +80,7 @@ def test_in_rollout_order_each_instance_comes_once_and_after_the_one_it_follows(
 def test_the_networks_of_a_node_are_the_halves_of_its_subnet() -> None:
     (node,) = plan(one_node()).nodes
     serving, front = node.serving_network, node.front_network
-    assert (serving.name, front.name) == ("test-gpu-01-serving", "test-gpu-01-front")
+    assert (serving.name, front.name) == ("test.gpu-01-serving", "test.gpu-01-front")
     assert (serving.subnet, front.subnet) == (IPv4Network("172.29.80.0/25"), IPv4Network("172.29.80.128/25"))
     assert (serving.gateway, front.gateway) == (IPv4Address("172.29.80.1"), IPv4Address("172.29.80.129"))
     assert node.front_end.serving_address == IPv4Address("172.29.80.2")
@@ -112,8 +112,8 @@ def test_each_node_has_a_front_end_over_its_own_instances_alone() -> None:
         for node in plan(two_nodes()).nodes
     }
     assert pools == {
-        "gpu-01": {"main": ["172.29.80.10", "172.29.80.12"]},
-        "gpu-02": {"main": ["172.29.80.10", "172.29.80.11"], "text": ["172.29.80.12"]},
+        "gpu-01": {"main": ["172.29.80.10", "172.29.80.24"]},
+        "gpu-02": {"main": ["172.29.80.10", "172.29.80.17"], "text": ["172.29.80.24"]},
     }
 
 
@@ -165,7 +165,7 @@ def test_the_stack_is_in_every_name_that_the_engine_sees() -> None:
         *(node.front_network.name for node in found.nodes),
     ]
     assert len(set(seen)) == 5 + 2 + 4
-    assert all(name.startswith("qa-") for name in seen)
+    assert all(name.startswith("qa.") for name in seen)
 
 
 def test_labels_say_whose_a_container_is() -> None:
@@ -200,6 +200,7 @@ def test_a_thousand_nodes_are_planned_in_full() -> None:
         node
         | {
             "name": f"gpu-{n:04d}",
+            "address": f"gpu-{n:04d}",
             "docker": {"endpoint": f"ssh://gpu-{n:04d}"},
             "gpus": [{"index": gpu, "uuid": stacks.uuid(gpu, node=n)} for gpu in range(4)],
         }
@@ -210,7 +211,7 @@ def test_a_thousand_nodes_are_planned_in_full() -> None:
     assert len(found.nodes) == 1000
     assert len(found.instances) == len(set(names(found))) == 4000
     assert len({instance.container for instance in found.instances}) == 4000
-    assert len({instance.gpu.uuid for instance in found.instances}) == 4000
+    assert len({instance.slot.uuid for instance in found.instances}) == 4000
     assert len(list(found.in_rollout_order())) == 4000
     assert [instance.follows for instance in found.instances].count(None) == 1
     for planned in found.nodes:

@@ -1,8 +1,10 @@
 """Rules between the parts of a stack file: what each refuses, and what comes close and is accepted."""
 
+from types import FunctionType
+
 import pytest
 
-from components import rules
+from components import capacity_rules, placement_rules, rules, text_rules
 from tests import stacks
 from tests.stacks import changed, one_node, refusal, two_nodes
 
@@ -29,31 +31,31 @@ ONE_NODE = [
     (
         "pools[0].slots[0].gpus",
         [0, 1, 2, 4],
-        ["pools[0].slots[0].gpus[3]: 4: node gpu-01 has no such GPU; accepted: 0, 1, 2, 3"],
+        ["pools[0].slots[0].gpus[3]: 4: node gpu-01 has no such slot; accepted: 0, 1, 2, 3"],
     ),
     (
         "pools[0].slots[0].gpus",
         [-1],
-        ["pools[0].slots[0].gpus[0]: -1: node gpu-01 has no such GPU; accepted: 0"],
+        ["pools[0].slots[0].gpus[0]: -1: accepted: a GPU's index (0 to 15), or '<gpu>:<part>' of one"],
     ),
     # slots_have_one_owner
     (
         "pools[0].slots[0].gpus",
         [0, 1, 0],
-        ["pools[0].slots[0].gpus[2]: 0: GPU 0 of gpu-01 is already taken by pools[0].slots[0].gpus[0]"],
+        ["pools[0].slots[0].gpus[2]: 0: slot 0 of gpu-01 is already taken by pools[0].slots[0].gpus[0]"],
     ),
     (
         "pools[0].slots[1]",
         {"node": "gpu-01", "gpus": [3]},
-        ["pools[0].slots[1].gpus[0]: 3: GPU 3 of gpu-01 is already taken by pools[0].slots[0].gpus[3]"],
+        ["pools[0].slots[1].gpus[0]: 3: slot 3 of gpu-01 is already taken by pools[0].slots[0].gpus[3]"],
     ),
     # memory_fits_the_node
     (
         "nodes[0].memory_mib",
-        4 * 98304 + 1024,
-        ["nodes[0].memory_mib: 394240: its containers may use 4 x 98304 (main) + 1024 (Envoy) = 394240 MiB"],
+        4 * 98304 + 1024 + 1023,
+        ["nodes[0].memory_mib: 395263: its containers may use 4 x 98304 (main) + 1024 (Envoy) = 394240 MiB"],
     ),
-    # image_runs_on_the_node
+    # image_is_known
     (
         "images.server",
         "tensorflow/serving:latest-gpu",
@@ -79,6 +81,7 @@ ONE_NODE = [
         "tensorflow/serving:2.14.1-devel",
         ["images.server: 'tensorflow/serving:2.14.1-devel': has no GPU code; use the tag 2.14.1-gpu"],
     ),
+    # driver_runs_the_image
     (
         "nodes[0].driver",
         "440.33",
@@ -112,7 +115,7 @@ TWO_NODES = [
     (
         "pools[1].slots[0].gpus",
         [1],
-        [f"pools[1].slots[0].gpus[0]: 1: GPU 1 of gpu-02 is already taken by {FIRST_SLOT} (pool main)"],
+        [f"pools[1].slots[0].gpus[0]: 1: slot 1 of gpu-02 is already taken by {FIRST_SLOT} (pool main)"],
     ),
     # nodes_have_work
     (
@@ -120,24 +123,35 @@ TWO_NODES = [
         one_node()["nodes"][0]
         | {
             "name": "gpu-03",
+            "address": "gpu-03",
             "docker": {"endpoint": "ssh://gpu-03"},
             "gpus": [{"index": 0, "uuid": stacks.uuid(0, node=3)}],
         },
         ["nodes[2]: 'gpu-03': no pool has a slot on it; add one or remove the node"],
     ),
-    # front_end_ports_are_apart and subnets_are_apart
+    # one_node_per_engine
+    *(
+        (
+            "nodes[1].docker.endpoint",
+            same,
+            [f"nodes[1].docker.endpoint: '{same}': is also that of nodes[0]; one node per Docker Engine"],
+        )
+        for same in (
+            "ssh://deploy@gpu-01.example.com",
+            "ssh://gpu-01.example.com",
+            "ssh://other@GPU-01.example.com:22",
+        )
+    ),
+    # addresses_are_apart
     (
-        "nodes[1].docker.endpoint",
-        "ssh://deploy@gpu-01.example.com",
-        [
-            "nodes[1].docker.endpoint: 'ssh://deploy@gpu-01.example.com': is also that of nodes[0]; one node",
-            "nodes[1].subnet: '172.29.80.0/24': overlaps nodes[0].subnet 172.29.80.0/24",
-        ],
+        "nodes[1].address",
+        "gpu-01.example.com",
+        ["nodes[1].address: 'gpu-01.example.com': is also nodes[0].address"],
     ),
     (
         "nodes[1].memory_mib",
-        2 * 98304 + 4096 + 1024,
-        ["nodes[1].memory_mib: 201728: its containers may use 2 x 98304 (main) + 1 x 4096 (text) + 1024"],
+        2 * 98304 + 4096 + 1024 + 1023,
+        ["nodes[1].memory_mib: 202751: its containers may use 2 x 98304 (main) + 1 x 4096 (text) + 1024"],
     ),
 ]
 
@@ -154,7 +168,7 @@ def test_a_node_named_like_another_is_told_wherever_it_is_used() -> None:
 
 
 NEAR_MISSES = [
-    ("nodes[0].memory_mib", 4 * 98304 + 1024 + 1),
+    ("nodes[0].memory_mib", 4 * 98304 + 1024 + 1024),
     ("nodes[0].driver", "450.80.02"),
     ("nodes[0].driver", "450.80.2"),
     ("images.server", "tensorflow/serving:2.15.1-gpu"),
@@ -205,10 +219,11 @@ def test_a_node_without_a_driver_runs_any_image() -> None:
     assert stacks.problems(changed(config, "nodes[0].driver", None)) == ()
 
 
-def test_every_rule_of_the_module_is_in_the_list() -> None:
+def test_every_rule_of_the_modules_is_in_the_list() -> None:
     found = [
         value
-        for name, value in vars(rules).items()
-        if callable(value) and getattr(value, "__module__", "") == rules.__name__ and not name.startswith("_")
+        for module in (placement_rules, capacity_rules, text_rules)
+        for name, value in vars(module).items()
+        if isinstance(value, FunctionType) and value.__module__ == module.__name__ and name[0] != "_"
     ]
-    assert [rule for rule in found if rule is not rules.broken_rules] == list(rules.RULES)
+    assert [rule for rule in found if rule is not placement_rules.placements] == list(rules.RULES)

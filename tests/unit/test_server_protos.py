@@ -1,9 +1,12 @@
 """The double of the server's parser is as strict as the server: what is refused there is refused here."""
 
+from typing import Any
+
 import pytest
 from google.protobuf import text_format
+from tensorflow_serving.config import model_server_config_pb2 as servers_own
 
-from tests import server_protos
+from components import server_protos
 
 MODEL = 'name: "m" base_path: "/m" model_platform: "tensorflow"'
 
@@ -81,3 +84,46 @@ def test_field_numbers_are_those_of_the_server() -> None:
     assert message.SerializeToString().hex(" ") == (
         "0a 11 0a 0f 0a 01 6d 3a 03 aa 06 00 42 05 0a 01 61 10 03"
     )
+
+
+LEFT_OUT = {"ModelConfig": {"model_type", "logging_config"}, "ModelServerConfig": {"custom_model_config"}}
+
+
+def shape(message: Any) -> dict[str, dict[str, object]]:
+    """Fields of a message and of every message below it, by the message's own name."""
+    fields = [field for field in message.fields if field.name not in LEFT_OUT.get(message.name, set())]
+    shapes: dict[str, dict[str, object]] = {message.name: {field.name: kind(field) for field in fields}}
+    for field in fields:
+        if field.message_type:
+            shapes |= shape(field.message_type)
+    return shapes
+
+
+def kind(field: Any) -> tuple[object, ...]:
+    oneof = field.containing_oneof.name if field.containing_oneof else None
+    below = (
+        (field.message_type.name, field.message_type.GetOptions().map_entry) if field.message_type else None
+    )
+    return field.number, field.type, field.label, oneof, below
+
+
+def test_the_model_list_has_the_fields_of_the_servers_own_package() -> None:
+    ours = server_protos.model_server_config("").DESCRIPTOR
+    assert shape(ours) == shape(servers_own.ModelServerConfig.DESCRIPTOR)
+
+
+def test_only_what_no_stock_server_accepts_is_left_out_of_the_model_list() -> None:
+    theirs = {"ModelConfig": servers_own.ModelConfig, "ModelServerConfig": servers_own.ModelServerConfig}
+    ours = shape(server_protos.model_server_config("").DESCRIPTOR)
+    missing = {name: set(m.DESCRIPTOR.fields_by_name) - set(ours[name]) for name, m in theirs.items()}
+    assert missing == LEFT_OUT
+
+
+def test_the_same_text_is_the_same_bytes_to_the_servers_own_package() -> None:
+    text = (
+        f"model_config_list {{ config {{ {MODEL} model_version_policy {{ specific {{ versions: [3, 4] }} }} "
+        'version_labels { key: "stable" value: 3 } } config { name: "n" model_version_policy { latest { '
+        "num_versions: 2 } } } config { model_version_policy { all {} } } }"
+    )
+    theirs = text_format.Parse(text, servers_own.ModelServerConfig())
+    assert server_protos.model_server_config(text).SerializeToString() == theirs.SerializeToString()

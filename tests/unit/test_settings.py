@@ -5,7 +5,9 @@ from ipaddress import IPv4Address, IPv4Network
 import pytest
 from pydantic import ValidationError
 
-from components.settings import FrontEnd, Model, Settings, VersionPolicy
+from components.base import Model
+from components.model_settings import VersionPolicy
+from components.settings import FrontEnd, Settings
 from tests import stacks
 from tests.stacks import changed, one_node, refusal, without
 
@@ -73,13 +75,13 @@ REFUSED = [
         "nodes[0].docker.ssh_options: only for ssh:// endpoints, not unix:///run/docker.sock",
     ),
     # Versions and labels
-    (f"{MODEL}.versions", {}, f"{MODEL}.versions: give exactly one of latest: <n>, all: true, specific: "),
+    (f"{MODEL}.versions", {}, f"{MODEL}.versions: give exactly one: latest: <n>, all: true or specific: "),
     (
         f"{MODEL}.versions",
         {"latest": 2, "specific": [1]},
-        f"{MODEL}.versions: give exactly one of latest: <n>, all: true, specific: [<version>, …]",
+        f"{MODEL}.versions: give exactly one: latest: <n>, all: true or specific: [<version>, …]",
     ),
-    (f"{MODEL}.versions", {"latest": None}, f"{MODEL}.versions: give exactly one of latest: <n>, "),
+    (f"{MODEL}.versions", {"latest": None}, f"{MODEL}.versions: give exactly one: latest: <n>, "),
     (f"{MODEL}.versions", {"specific": [1, 2, 1]}, f"{MODEL}.versions.specific[2]: 1: is also specific[0]"),
     (
         f"{MODEL}.versions",
@@ -147,7 +149,11 @@ REFUSED = [
         0,
         f"{BATCHING}.max_enqueued_batches: 0: input should be greater than",
     ),
-    (f"{MODEL}.batching", {}, f"{MODEL}.batching: {{}}: unknown key"),
+    (
+        f"{MODEL}.batching",
+        {},
+        f"{MODEL}.batching: {{}}: no such setting: it holds for every model of a server",
+    ),
     # Memory
     (
         f"{POOL}.memory",
@@ -175,12 +181,16 @@ REFUSED = [
         {"allow_growth": 1},
         f"{POOL}.gpu_memory.allow_growth: 1: input should be a valid bool",
     ),
-    (f"{MODEL}.gpu_memory_fraction", 0.5, f"{MODEL}.gpu_memory_fraction: 0.5: unknown key"),
+    (
+        f"{MODEL}.gpu_memory_fraction",
+        0.5,
+        f"{MODEL}.gpu_memory_fraction: 0.5: no such setting: set gpu_memory.fraction of the pool",
+    ),
     # Threads
     (
         f"{POOL}.threads",
-        {"grpc_max": 31, "rest": 8},
-        f"{POOL}.threads: {{'grpc_max': 31, 'rest': 8}}: 31 requests in flight can never fill a batch",
+        {"grpc_max": 23, "rest": 8},
+        f"{POOL}.threads: {{'grpc_max': 23, 'rest': 8}}: 31 requests in flight can never fill a batch",
     ),
     (
         f"{POOL}.threads",
@@ -241,7 +251,7 @@ REFUSED = [
 ACCEPTED = [
     ("nodes[0].gpus[2].index", 15, "pools[0].slots[0].gpus", [0, 1, 3, 15]),
     ("nodes[0].gpus[2].cpus", "128-143", None, None),
-    ("nodes[0].gpus[2].cpus", "0-15", "nodes[0].share_cpus", True),
+    ("nodes[0].gpus[1].cpus", "0-15", "nodes[0].share_cpus", True),
     ("nodes[0].subnet", "10.0.0.0/8", None, None),
     ("nodes[0].subnet", "172.16.0.0/12", None, None),
     ("nodes[0].subnet", "192.168.7.0/24", None, None),
@@ -258,8 +268,9 @@ ACCEPTED = [
     (f"{BATCHING}.batch_timeout_micros", 0, None, None),
     (f"{POOL}.memory", {"container_mib": 1024, "shm_mib": 1024}, None, None),
     (f"{POOL}.gpu_memory", {"allow_growth": True, "fraction": 0.95}, None, None),
-    (f"{POOL}.threads", {"grpc_max": 32}, None, None),
-    (f"{POOL}.threads", {"grpc_max": 8, "rest": 32}, None, None),
+    (f"{POOL}.threads", {"grpc_max": 1}, None, None),
+    (f"{POOL}.threads", {"grpc_max": 24, "rest": 8}, None, None),
+    (f"{POOL}.threads", {"grpc_max": 8, "rest": 24}, None, None),
     (f"{POOL}.threads", {"intra_op": 1}, None, None),
     (f"{POOL}.threads", {"grpc_max": 1}, BATCHING, None),
     ("front_end", {"rest_port": 8500, "grpc_port": 8080}, None, None),
@@ -317,7 +328,6 @@ def test_slots_without_cpus_overlap_nothing() -> None:
         "nodes[0].docker.endpoint",
         "nodes[0].memory_mib",
         "nodes[0].subnet",
-        "nodes[0].gpus",
         "nodes[0].gpus[0].index",
         "nodes[0].gpus[0].uuid",
         "images.server",
@@ -339,7 +349,7 @@ def test_what_has_no_default_is_required(path: str) -> None:
     assert refusal(without(one_node(), path)) == [f"{path}: is required"]
 
 
-@pytest.mark.parametrize("path", ["nodes", "pools", "nodes[0].gpus", "pools[0].models", "pools[0].slots"])
+@pytest.mark.parametrize("path", ["nodes", "pools", "pools[0].models", "pools[0].slots"])
 def test_an_empty_list_where_something_must_stand_is_refused(path: str) -> None:
     (said,) = refusal(changed(one_node(), path, []))
     assert said.startswith(f"{path}: []: ")

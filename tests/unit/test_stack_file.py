@@ -176,17 +176,17 @@ def test_text_that_is_not_unicode_is_refused_without_showing_the_file() -> None:
     assert said == "config: holds text that is not valid Unicode"
 
 
-def test_pulumi_hands_over_the_same_settings() -> None:
+def test_pulumi_hands_over_the_same_settings(tmp_path: Path) -> None:
     environment = {f"tf-serving:{key}": json.dumps(value) for key, value in stacks.two_nodes().items()}
     environment |= {"pulumi:disable-default-providers": '["docker"]', "aws:region": "eu-west-1"}
-    assert settings_from_pulumi(environment, "test") == stacks.settings(stacks.two_nodes())
+    assert settings_from_pulumi(environment, (), "test", tmp_path) == stacks.settings(stacks.two_nodes())
 
 
 @pytest.mark.parametrize("text", ["main", "", "{", "9" * 5000, "[" * 100_000])
-def test_pulumi_values_of_any_text_give_a_refusal_that_names_the_file(text: str) -> None:
+def test_pulumi_values_of_any_text_give_a_refusal_that_names_the_file(tmp_path: Path, text: str) -> None:
     environment = {f"tf-serving:{key}": json.dumps(value) for key, value in stacks.one_node().items()}
     with pytest.raises(SettingsError) as caught:
-        settings_from_pulumi(environment | {"tf-serving:pools": text}, "qa")
+        settings_from_pulumi(environment | {"tf-serving:pools": text}, (), "qa", tmp_path)
     assert caught.value.source == "Pulumi.qa.yaml"
     assert [problem.path for problem in caught.value.problems] == ["pools"]
 
@@ -210,15 +210,18 @@ def test_keys_are_listed_for_every_object_of_a_stack_file() -> None:
         "nodes[]",
         "nodes[].docker",
         "nodes[].gpus[]",
+        "nodes[].gpus[].mig[]",
         "images",
         "pools[]",
         "pools[].models[]",
         "pools[].models[].versions",
+        "pools[].models[].optimized",
         "pools[].slots[]",
         "pools[].batching",
         "pools[].gpu_memory",
         "pools[].memory",
         "pools[].threads",
+        "pools[].server",
         "front_end",
         "rollout",
     }

@@ -7,15 +7,19 @@ from pydantic import TypeAdapter, ValidationError
 
 from components.types import (
     PATTERN_WORDS,
+    SLOT_PART,
     CpuSet,
     Driver,
     Endpoint,
+    FolderPath,
     GpuId,
     HostName,
     ImageReference,
     Label,
+    MigId,
     ModelName,
     ModelPath,
+    RawFile,
     Slug,
     format_cpus,
     parse_cpus,
@@ -26,6 +30,9 @@ TYPES = {
     "model name": ModelName,
     "label": Label,
     "gpu": GpuId,
+    "mig": MigId,
+    "folder": FolderPath,
+    "file": RawFile,
     "image": ImageReference,
     "host": HostName,
     "driver": Driver,
@@ -46,7 +53,13 @@ ACCEPTED = [
     ("model name", "m" * 63),
     ("label", "canary_2"),
     ("gpu", f"GPU-{UUID}"),
-    ("gpu", f"MIG-{UUID}"),
+    ("mig", f"MIG-{UUID}"),
+    ("mig", f"MIG-GPU-{UUID}/3/0"),
+    ("folder", "/etc/docker/certs"),
+    ("folder", "~/.docker/gpu-01"),
+    ("folder", "./certs"),
+    ("file", "./files/models.config"),
+    ("file", "models.config"),
     ("image", "tensorflow/serving:2.14.1-gpu"),
     ("image", f"tensorflow/serving:2.14.1-gpu{DIGEST}"),
     ("image", "registry.example.com:5000/team/serving:2.14.1-gpu"),
@@ -59,6 +72,7 @@ ACCEPTED = [
     ("endpoint", "default"),
     ("endpoint", "unix:///run/docker.sock"),
     ("endpoint", "ssh://gpu-01"),
+    ("endpoint", "tcp://gpu-01:2376"),
     ("endpoint", "ssh://svc_deploy@gpu-01.example.com:2222"),
     ("path", "/srv/models/resnet50"),
     ("path", "./models/resnet50"),
@@ -92,6 +106,16 @@ REFUSED = [
     ("gpu", f"GPU-{UUID[:-1]}"),
     ("gpu", f"GPU-{UUID.upper()}"),
     ("gpu", f"GPU-{UUID},GPU-{UUID}"),
+    ("gpu", f"MIG-{UUID}"),
+    ("mig", f"GPU-{UUID}"),
+    ("mig", f"MIG-GPU-{UUID}"),
+    ("mig", "0:1"),
+    ("folder", "certs"),
+    ("folder", "~root/certs"),
+    ("folder", "/a b"),
+    ("file", "/etc/models.config"),
+    ("file", "a b"),
+    ("file", ""),
     ("image", "tensorflow/serving"),
     ("image", f"tensorflow/serving{DIGEST}"),
     ("image", f"tensorflow/serving:2.14.1-gpu{DIGEST[:-1]}"),
@@ -106,7 +130,8 @@ REFUSED = [
     ("driver", "535.129.03-server"),
     ("driver", "12.2"),
     ("endpoint", "gpu-01"),
-    ("endpoint", "tcp://gpu-01:2375"),
+    ("endpoint", "tcp://deploy@gpu-01:2376"),
+    ("endpoint", "tcp://gpu-01:2376/v1"),
     ("endpoint", "unix://run/docker.sock"),
     ("endpoint", "ssh://user:word@gpu-01"),
     ("endpoint", "ssh://gpu-01/path"),
@@ -163,7 +188,7 @@ def test_a_slash_at_the_end_of_a_path_does_not_matter() -> None:
 
 def test_every_pattern_is_described_in_words() -> None:
     with_pattern = set(TYPES) - {"path", "cpus"}
-    assert len(PATTERN_WORDS) == len(with_pattern)
+    assert len(PATTERN_WORDS) == len(with_pattern | {SLOT_PART.pattern})
     assert all(words and "^" not in words for words in PATTERN_WORDS.values())
 
 

@@ -1,9 +1,9 @@
-"""The server's configuration messages, built here with their real names and numbers, read as text format.
+"""The server's configuration messages with their real names and numbers, read as text format.
 
-Doubled: no registry has the server's session_bundle_config.proto and monitoring_config.proto, and the package
-that has model_server_config.proto needs all of TensorFlow. Strict where it counts: protobuf's own parser, its
-own wrapper messages, and no field that the server lacks. Fields whose messages no stock server accepts
-(`logging_config`, `model_type`, `custom_model_config`) are left out, so that they are refused here too.
+Built here: no package registry has the server's session_bundle_config.proto and monitoring_config.proto, and
+the package that has model_server_config.proto needs all of TensorFlow; a test compares with that package.
+The parser and the wrapper messages are protobuf's own. Fields that no stock server accepts (`logging_config`,
+`model_type`, `custom_model_config`) are left out, so that they are refused here too.
 """
 
 from functools import cache

@@ -1,4 +1,4 @@
-"""What each TensorFlow Serving release can do: the facts of `data/tf_serving.yaml`, typed."""
+"""What is known of TensorFlow Serving releases, GPUs and machines: `data/facts.yaml`, typed."""
 
 import re
 from functools import cache
@@ -8,7 +8,7 @@ from typing import Literal
 import yaml
 from pydantic import BaseModel, ConfigDict
 
-_DATA = Path(__file__).parent / "data" / "tf_serving.yaml"
+_DATA = Path(__file__).parent / "data" / "facts.yaml"
 
 
 class _Fact(BaseModel):
@@ -20,6 +20,7 @@ class Release(_Fact):
 
     versions: tuple[str, ...]
     cuda: str
+    newest_capability: str
     cudnn: str
     minimum_driver: str
     tensorrt: str | None
@@ -34,12 +35,46 @@ class Flag(_Fact):
     since: str | None = None
 
 
+class MigProfile(_Fact):
+    """A size that a GPU can be cut into; `most` of them fit on one."""
+
+    memory_mib: int
+    most: int
+
+
+class GpuModel(_Fact):
+    """A kind of GPU; `mig` is empty where it cannot be cut."""
+
+    memory_mib: int
+    capability: str
+    mig: dict[str, MigProfile]
+
+
+class HardwareSlot(_Fact):
+    """Where a GPU sits in a machine."""
+
+    numa_node: int
+    cpus: str
+
+
+class Hardware(_Fact):
+    """A machine: its GPUs in index order, and the CPUs of each socket by NUMA node."""
+
+    gpu: str
+    sockets: dict[int, str]
+    slots: tuple[HardwareSlot, ...]
+
+
 class Facts(_Fact):
     """The whole data file."""
 
     releases: tuple[Release, ...]
     never_released: dict[str, str]
     flags: dict[str, Flag]
+    invented: dict[str, str]
+    gpus: dict[str, GpuModel]
+    hardware: dict[str, Hardware]
+    batching_presets: dict[str, dict[str, int | tuple[int, ...]]]
 
     def release(self, version: str) -> Release | None:
         """The release that carries `version`, or None when no such version is known."""

@@ -1,0 +1,50 @@
+"""`images.lock.yaml`: each image's digest, as `make pin` found it in its registry. It wins over a tag."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+from components.errors import Problem
+from components.stack_yaml import StackFileSyntaxError, read_yaml
+from components.types import DIGEST
+
+FILE = "images.lock.yaml"
+
+
+def read_lock(folder: Path) -> dict[str, str]:
+    """Digest by `repository:tag`; empty where there is no lock file. Raises ValueError for a broken one."""
+    try:
+        document = read_yaml((folder / FILE).read_bytes())
+    except FileNotFoundError:
+        return {}
+    except StackFileSyntaxError as error:
+        raise ValueError(f"{FILE} {error}") from None
+    images = document.get("images") if isinstance(document, dict) else None
+    if not isinstance(images, dict) or not all(
+        isinstance(name, str) and isinstance(digest, str) and DIGEST.fullmatch(digest)
+        for name, digest in images.items()
+    ):
+        raise ValueError(
+            f"{FILE} must hold `images:` with `repository:tag: sha256:<64 hex digits>`; run `make pin`"
+        )
+    return cast("dict[str, str]", images)
+
+
+def with_digests(
+    config: Mapping[str, object], lock: Mapping[str, str]
+) -> tuple[dict[str, object], list[Problem]]:
+    """The configuration with the lock's digests on its images; a digest that says otherwise is reported."""
+    images = config.get("images")
+    if not isinstance(images, dict) or not lock:
+        return dict(config), []
+    problems = []
+    pinned = {}
+    for key, reference in images.items():
+        name, _, digest = str(reference).partition("@")
+        locked = lock.get(name)
+        if locked and digest and digest != locked:
+            problems.append(
+                Problem(f"images.{key}", f"{FILE} has {locked}; run `make pin`, or drop one", reference)
+            )
+        pinned[key] = f"{name}@{locked}" if locked and isinstance(reference, str) else reference
+    return {**config, "images": pinned}, problems
