@@ -122,7 +122,9 @@ def main() -> None:
         when = f"{date.today().isoformat()}, {machine()}"  # noqa: DTZ011 - the day where it ran
         how = f"Measured {when}, Pulumi {toolchain.version} ({toolchain.origin})."
         sections[title] = "\n".join([how, "", *lines])
-    text = "# Measurements\n\nWritten by `make bench`. Ratios are within one run, medians of interleaved pairs.\n"
+    text = (
+        "# Measurements\n\nWritten by `make bench`. Ratios are medians of interleaved pairs within one run.\n"
+    )
     for title, _ in PARTS.values():
         if title in sections:
             text += f"\n## {title}\n\n{sections[title]}\n"

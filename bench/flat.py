@@ -64,6 +64,8 @@ def _call(resource: Registered, names: Mapping[str, str]) -> str:
 def _literal(value: Any) -> Any:
     if isinstance(value, dict):
         return {_snake(key): _literal(item) for key, item in value.items()}
+    if isinstance(value, float) and value.is_integer():  # numbers come back from the engine as floats
+        return int(value)
     return [_literal(item) for item in value] if isinstance(value, list) else value
 
 
