@@ -138,6 +138,8 @@ def gpu_is_in_the_image(settings: Settings) -> Iterator[Problem]:
                     f"{gpu.model} has {card.capability}; use a newer image",
                     gpu.model if node.gpus else node.hardware,
                 )
+                if node.hardware:
+                    break  # one kind of GPU
 
 
 def _major(capability: str) -> int:

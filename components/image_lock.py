@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
-import yaml
-
 from components.errors import Problem
+from components.stack_yaml import StackFileSyntaxError, read_yaml
 from components.types import DIGEST
 
 FILE = "images.lock.yaml"
@@ -15,11 +14,11 @@ FILE = "images.lock.yaml"
 def read_lock(folder: Path) -> dict[str, str]:
     """Digest by `repository:tag`; empty where there is no lock file. Raises ValueError for a broken one."""
     try:
-        document = yaml.safe_load((folder / FILE).read_text(encoding="utf-8"))
+        document = read_yaml((folder / FILE).read_bytes())
     except FileNotFoundError:
         return {}
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{FILE} is not YAML: {error}") from None
+    except StackFileSyntaxError as error:
+        raise ValueError(f"{FILE} {error}") from None
     images = document.get("images") if isinstance(document, dict) else None
     if not isinstance(images, dict) or not all(
         isinstance(name, str) and isinstance(digest, str) and DIGEST.fullmatch(digest)

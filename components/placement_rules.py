@@ -95,7 +95,7 @@ def shared_slots_have_room(settings: Settings) -> Iterator[Problem]:
                 )
                 yield Problem(f"pools[{position}].gpu_memory.fraction", message)
         fractions = [pool.gpu_memory.fraction for _, pool in pools]
-        total = sum(fraction for fraction in fractions if fraction is not None)
+        total = round(sum(fraction for fraction in fractions if fraction is not None), 6)
         if len(pools) > 1 and None not in fractions and total > 0.95:
             parts = " + ".join(f"{pool.gpu_memory.fraction} ({pool.name})" for _, pool in pools)
             message = f"slot {key} of {node}: {parts} exceeds 0.95; CUDA contexts need the rest"

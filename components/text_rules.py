@@ -8,7 +8,7 @@ from components.errors import Problem
 from components.settings import Settings
 
 _PLACEHOLDER = re.compile(
-    r"<[^<>]+>|\b(change-?me|changeit|todo|fixme|your[-_][a-z-]+|xxx+)\b|\$\{|\{\{", re.IGNORECASE
+    r"<[^<>]+>|\b(change[-_]?me|changeit|todo|fixme|your[-_][a-z-]+|xxx+)\b|\$\{|\{\{", re.IGNORECASE
 )
 _SECRET = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY|\b(AKIA|ASIA)[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{30,}"

@@ -40,6 +40,8 @@ class Registered:
     """For each input, the resources that it was computed from."""
     replace_on_changes: list[str]
     delete_before_replace: bool
+    former_names: list[str]
+    """Names that it may have in the state instead of its own (aliases)."""
     outputs: dict[str, Any] | None = None
     """What a component registered; None when it never did."""
 
@@ -121,6 +123,7 @@ class _Monitor(MockMonitor):
                 },
                 replace_on_changes=list(request.replaceOnChanges),
                 delete_before_replace=request.deleteBeforeReplace,
+                former_names=[alias.spec.name for alias in request.aliases],
             )
         )
 

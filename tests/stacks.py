@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 from components.errors import Problem, SettingsError
+from components.flags import server_arguments
 from components.plan import Plan, make_plan
 from components.settings import Settings
 from components.stack_file import load_settings
@@ -93,6 +94,65 @@ def two_nodes() -> Config:
     return config
 
 
+def with_mig() -> Config:
+    """GPU 0 cut into two halves, a slot each for `small`; `main` has the other three whole."""
+    config = one_node()
+    first = config["nodes"][0]["gpus"][0]
+    del first["cpus"]
+    first |= {
+        "model": "a100-80g",
+        "mig": [
+            {"uuid": mig_uuid(0), "profile": "3g.40gb", "cpus": "0-7"},
+            {"uuid": mig_uuid(1), "profile": "3g.40gb", "cpus": "8-15"},
+        ],
+    }
+    main = config["pools"][0]
+    main["slots"] = [{"node": "gpu-01", "gpus": [1, 2, 3]}]
+    small = {
+        "name": "small",
+        "models": [{"name": "tagger", "path": "/srv/models/tagger"}],
+        "slots": [{"node": "gpu-01", "gpus": ["0:0", "0:1"]}],
+        "memory": {"container_mib": 8192},
+    }
+    config["pools"].append(small)
+    return config
+
+
+def mig_uuid(part: int) -> str:
+    """A made-up MIG UUID."""
+    return f"MIG-00000001-bbbb-4bbb-8bbb-{part:012d}"
+
+
+def sharing() -> Config:
+    """`main` and `text` on the same two GPUs, each with less than half of them."""
+    config = one_node() | {"environment": "staging"}
+    main = config["pools"][0] | {
+        "sharing": True,
+        "gpu_memory": {"fraction": 0.45},
+        "slots": [{"node": "gpu-01", "gpus": [0, 1]}],
+    }
+    text = copy.deepcopy(main) | {"name": "text", "models": [{"name": "bert", "path": "/srv/models/bert"}]}
+    return config | {"pools": [main, text]}
+
+
+def with_all_gpus() -> Config:
+    """One instance that has all four GPUs."""
+    return changed(one_node() | {"environment": "staging"}, "pools[0].all_gpus", True)
+
+
+def with_hardware() -> Config:
+    """The same machine as `one_node`, by the name of its hardware."""
+    config = without(one_node(), "nodes[0].gpus")
+    config["nodes"][0] |= {"hardware": "a100-80g-x4", "gpu_uuids": [uuid(gpu) for gpu in range(4)]}
+    return config
+
+
+def optimized(kind: str, image: str = "tensorflow/serving:2.17.1-gpu") -> Config:
+    """One model with a faster form beside the original."""
+    form = {"kind": kind, "path": f"/srv/models/resnet50_{kind}"}
+    return changed(changed(one_node(), "images.server", image), "pools[0].models[0].optimized", form)
+
+
 def changed(config: Config, path: str, value: object) -> Config:
     """A copy in which `path` holds `value`; a last index one past the end appends."""
     copied, parent, last = _opened(config, path)
@@ -133,6 +193,14 @@ def settings(config: Config) -> Settings:
 def plan(config: Config, *, stack: str = "test") -> Plan:
     """The plan of a good stack."""
     return make_plan(settings(config), stack=stack, project_folder=PROJECT_FOLDER)
+
+
+def arguments(config: Config, instance: int = 0) -> dict[str, str]:
+    """What an instance's server is told, by flag."""
+    pairs = [argument.split("=", 1) for argument in server_arguments(plan(config).instances[instance])]
+    assert all(argument.startswith("--") for argument, _ in pairs)
+    assert len(dict(pairs)) == len(pairs), "a flag is given twice: the last one would win"
+    return {argument.removeprefix("--"): value for argument, value in pairs}
 
 
 def problems(config: Config) -> tuple[Problem, ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError
+from pathlib import Path
 
 import pulumi
 import pulumi_docker as docker
@@ -167,6 +168,18 @@ def test_a_nodes_networks_keep_instances_inside(deploy: Deploy) -> None:
             {"endpoint": "ssh://svc@gpu01:22", "ssh_options": ["-o", "BatchMode=yes"]},
             {"host": "ssh://svc@gpu01:22", "sshOpts": '["-o", "BatchMode=yes"]'},
         ),
+        (
+            {"endpoint": "tcp://gpu01:2376", "cert_path": "/etc/docker/gpu01"},
+            {"host": "tcp://gpu01:2376", "certPath": "/etc/docker/gpu01"},
+        ),
+        (
+            {"endpoint": "tcp://gpu01:2376", "cert_path": "./certs"},
+            {"host": "tcp://gpu01:2376", "certPath": "certs"},
+        ),
+        (
+            {"endpoint": "tcp://gpu01:2376", "cert_path": "~/certs"},
+            {"host": "tcp://gpu01:2376", "certPath": str(Path.home() / "certs")},
+        ),
     ],
 )
 def test_a_nodes_engine_is_reached_as_the_stack_file_says(
@@ -179,7 +192,7 @@ def test_a_nodes_engine_is_reached_as_the_stack_file_says(
         GpuNode("mine", GpuNodeArgs(plan=plan))
 
     (provider,) = deploy(program).of_type(PROVIDER)
-    given = {key: value for key, value in provider.inputs.items() if key in ("host", "sshOpts")}
+    given = {key: value for key, value in provider.inputs.items() if key in ("host", "sshOpts", "certPath")}
     assert {key: str(value).replace("'", '"') for key, value in given.items()} == inputs
 
 

@@ -13,6 +13,7 @@ from tests.mock_engine import CONTAINER, NETWORK, PROVIDER, Deploy, Engine, Prog
 
 ROOT = Path(__file__).resolve().parents[2]
 INSTANCE = "tf-serving:tf_serving:TfServingInstance"
+REMOTE_IMAGE = "docker:index/remoteImage:RemoteImage"
 FRONT_END = "tf-serving:envoy:EnvoyFrontEnd"
 FORBIDDEN_INPUTS = {
     "privileged",
@@ -158,6 +159,59 @@ def test_no_input_is_computed_from_a_container(two_nodes: Engine) -> None:
         assert CONTAINER not in sources, found.name
         assert computed("") not in repr(found.inputs), found.name
         assert computed("") not in repr(found.outputs), found.name
+
+
+def test_every_image_is_pulled_to_its_node_before_a_container_of_it_is_touched(two_nodes: Engine) -> None:
+    images = {found.name: found for found in two_nodes.of_type(REMOTE_IMAGE)}
+    assert {name: found.inputs for name, found in images.items()} == {
+        f"{node}-{role}-image": {"name": image, "keepLocally": True}
+        for node in ("gpu-01", "gpu-02")
+        for role, image in (
+            ("server", "tensorflow/serving:2.14.1-gpu"),
+            ("envoy", "envoyproxy/envoy:v1.40.0"),
+        )
+    }
+    for found in two_nodes.of_type(CONTAINER):
+        role = "server" if found in instances(two_nodes) else "envoy"
+        image = images[f"{node_of(found)}-{role}-image"]
+        assert image.urn in found.dependencies, found.name
+        assert image.provider == found.provider
+        assert found.inputs["image"] == image.inputs["name"]
+
+
+def test_nothing_reads_from_an_image(two_nodes: Engine) -> None:
+    # Else a pull that says something new replaces containers.
+    for found in two_nodes.resources:
+        sources = {two_nodes.by_urn(urn).type for urns in found.input_dependencies.values() for urn in urns}
+        assert REMOTE_IMAGE not in sources, found.name
+
+
+def test_a_part_of_a_gpu_is_asked_for_by_its_own_uuid(deploy: Deploy) -> None:
+    engine = deploy(program(stacks.settings(stacks.with_mig())))
+    (request,) = engine.container("test.gpu-01-gpu0-mig1").inputs["deviceRequests"]
+    assert request["deviceIds"] == [stacks.mig_uuid(1)]
+    assert engine.container("test.gpu-01-gpu0-mig1").inputs["cpuSet"] == "8-15"
+
+
+def test_an_instance_with_all_gpus_asks_for_each_by_uuid(deploy: Deploy) -> None:
+    engine = deploy(program(stacks.settings(stacks.with_all_gpus())))
+    (found,) = instances(engine)
+    (request,) = found.inputs["deviceRequests"]
+    assert request["deviceIds"] == [stacks.uuid(gpu) for gpu in range(4)]
+    assert found.inputs["cpuSet"] == "0-127"
+
+
+def test_an_original_beside_an_optimized_form_is_mounted_and_waited_for(deploy: Deploy) -> None:
+    engine = deploy(program(stacks.settings(stacks.optimized("fp16"))))
+    found = engine.container("test.gpu-01-gpu0").inputs
+    assert {mount["target"]: mount["source"] for mount in found["mounts"]} == {
+        "/models/resnet50": "/srv/models/resnet50_fp16",
+        "/models/resnet50_original": "/srv/models/resnet50",
+    }
+    assert found["healthcheck"]["tests"][-2:] == [
+        "/v1/models/resnet50/metadata",
+        "/v1/models/resnet50_original/metadata",
+    ]
 
 
 def test_each_node_has_its_own_front_end_and_url(two_nodes: Engine) -> None:

@@ -1,8 +1,14 @@
 """The data file: what each release of the server can do, and what tags and versions mean."""
 
+import re
+
 import pytest
 
-from components.facts import facts, is_gpu_image, server_version, version_number
+from components.facts import GpuModel, Hardware, facts, is_gpu_image, server_version, version_number
+from components.pool_settings import Batching
+from components.settings import Settings
+from components.stack_file import accepted_keys
+from components.types import format_cpus, parse_cpus
 
 # Counted in main.cc at each tag; 2.10, which the file leaves out, had 42.
 FLAG_COUNTS = {
@@ -133,3 +139,55 @@ def test_the_version_is_read_from_the_tag(image: str, version: str | None) -> No
 )
 def test_only_a_gpu_tag_has_gpu_code(image: str, gpu: bool) -> None:
     assert is_gpu_image(image) is gpu
+
+
+@pytest.mark.parametrize(("name", "card"), facts().gpus.items())
+def test_no_profile_of_a_gpu_takes_more_than_the_gpu_has(name: str, card: GpuModel) -> None:
+    for profile, size in card.mig.items():
+        slices, memory_gb = map(int, re.fullmatch(r"(\d)g\.(\d+)gb", profile).groups())  # type: ignore[union-attr]
+        assert size.most * slices <= 7, f"{name} {profile}"
+        assert size.most * size.memory_mib <= card.memory_mib, f"{name} {profile}"
+        # NVIDIA rounds the name up.
+        assert 0.9 * memory_gb * 1000 < size.memory_mib <= memory_gb * 1024, f"{name} {profile}"
+
+
+@pytest.mark.parametrize(("name", "machine"), facts().hardware.items())
+def test_the_slots_of_a_machine_have_cpus_of_their_own_on_their_socket(name: str, machine: Hardware) -> None:
+    assert machine.gpu in facts().gpus
+    sockets = {node: parse_cpus(cpus) for node, cpus in machine.sockets.items()}
+    assert sum(map(len, sockets.values())) == len(frozenset().union(*sockets.values()))
+    taken: set[int] = set()
+    for slot in machine.slots:
+        cpus = parse_cpus(slot.cpus)
+        assert cpus <= sockets[slot.numa_node], f"{name} {slot.cpus}"
+        assert not cpus & taken, f"{name} {slot.cpus}"
+        assert format_cpus(cpus) == slot.cpus
+        taken |= cpus
+
+
+@pytest.mark.parametrize(("name", "preset"), facts().batching_presets.items())
+def test_a_preset_is_a_batching_that_settings_accept(name: str, preset: dict[str, object]) -> None:
+    assert Batching.model_validate(preset | {"preset": name}).preset == name
+
+
+@pytest.mark.parametrize(("key", "remedy"), facts().invented.items())
+def test_an_invented_key_is_no_setting_where_its_remedy_does_not_say_so(key: str, remedy: str) -> None:
+    # Some are settings in another place: what is said then names that place.
+    homes = [place for place, keys in accepted_keys(Settings).items() if key in keys]
+    for home in homes:
+        place = f"set {key} of the pool" if home == "pools[]" else f"{home.rpartition('.')[2]}.{key} of"
+        assert place in remedy, f"{home}.{key}"
+
+
+def test_a_remedy_names_settings_that_there_are() -> None:
+    keys = accepted_keys(Settings)
+    for key, remedy in facts().invented.items():
+        for place, setting in re.findall(r"set (?:(\w+)\.)?(\w+) of the pool", remedy):
+            assert setting in keys[f"pools[].{place}" if place else "pools[]"], key
+        for setting in re.findall(r"set (\w+) of the model", remedy):
+            assert setting in keys["pools[].models[]"], key
+
+
+def test_no_release_needs_an_older_driver_than_the_one_before() -> None:
+    drivers = [version_number(release.minimum_driver) for release in facts().releases]
+    assert drivers == sorted(drivers)

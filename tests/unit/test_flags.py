@@ -17,10 +17,7 @@ def instance(config: stacks.Config, name: str = "gpu-01-gpu0") -> InstancePlan:
 
 
 def arguments(config: stacks.Config, name: str = "gpu-01-gpu0") -> dict[str, str]:
-    pairs = [argument.split("=", 1) for argument in flags.server_arguments(instance(config, name))]
-    assert all(argument.startswith("--") for argument, _ in pairs)
-    assert len(dict(pairs)) == len(pairs), "a flag is given twice: the last one would win"
-    return {argument.removeprefix("--"): value for argument, value in pairs}
+    return stacks.arguments(config, stacks.plan(config).instances.index(instance(config, name)))
 
 
 EVERYTHING = {

@@ -78,6 +78,26 @@ def test_a_model_without_batching_names_no_batch_size() -> None:
     assert model.max_batch_size is None
 
 
+def test_the_original_beside_an_optimized_form_is_offered_too() -> None:
+    found = outputs(stacks.optimized("fp16"))
+    assert [(model.name, model.rest_urls[0].rpartition("/")[2]) for model in found.models] == [
+        ("resnet50", "resnet50"),
+        ("resnet50_original", "resnet50_original"),
+    ]
+    assert {name for instance in found.instances for name in instance.models} == {
+        m.name for m in found.models
+    }
+
+
+def test_an_instance_says_which_slot_and_which_gpus_it_owns() -> None:
+    assert [(i.slot, i.gpu_uuids) for i in outputs(stacks.with_mig()).instances][1:3] == [
+        ("gpu0-mig1", [stacks.mig_uuid(1)]),
+        ("gpu1", [stacks.uuid(1)]),
+    ]
+    (instance,) = outputs(stacks.with_all_gpus()).instances
+    assert instance.gpu_uuids == [stacks.uuid(gpu) for gpu in range(4)]
+
+
 def test_ports_come_from_the_front_end() -> None:
     config = changed(one_node(), "front_end", {"rest_port": 80, "grpc_port": 81, "metrics_port": 82})
     found = outputs(config)
