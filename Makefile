@@ -7,7 +7,7 @@ OPS = $(PYTHON) -m ops
 
 .DEFAULT_GOAL := help
 .PHONY: help up preview down preflight pulumi test unit lint format lock clean
-.PHONY: bench test-unit test-simulator test-envoy test-preview integration
+.PHONY: bench pin test-unit test-simulator test-envoy test-preview integration
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -24,6 +24,9 @@ down: ## Destroy STACK; for the local one, stop the Docker Engine that `make up`
 
 preflight: ## Reach every host of STACK and name every problem, changing nothing
 	@exec $(OPS) preflight --stack '$(STACK)'
+
+pin: ## Ask registries for the digests of STACK's images and write images.lock.yaml
+	@$(OPS) pin --stack '$(STACK)'
 
 pulumi: ## Run the Pulumi CLI on STACK: make pulumi ARGS="stack output"
 	@exec $(OPS) pulumi --stack '$(STACK)' --arguments="$$ARGS"

@@ -81,8 +81,12 @@ class Daemon:
 
 def command_line(pid: int) -> list[str]:
     """A process's arguments; empty for one that is gone or a zombie."""
+    return _words(pid, "cmdline")
+
+
+def _words(pid: int, file: str) -> list[str]:
     try:
-        raw = Path(f"/proc/{pid}/cmdline").read_bytes()
+        raw = Path(f"/proc/{pid}/{file}").read_bytes()
     except OSError:
         return []
     return [part.decode(errors="replace") for part in raw.split(b"\0") if part]
@@ -98,10 +102,22 @@ def _lives(pid: int) -> bool:
 
 def processes_with(mark: str) -> list[int]:
     """Every process that has `mark` in one of its arguments, this one apart."""
+    return [pid for pid in _others() if any(mark in argument for argument in command_line(pid))]
+
+
+def processes_named(program: str) -> list[int]:
+    """Every process that runs a program of this name, this one apart."""
+    return [pid for pid in _others() if [Path(word).name for word in command_line(pid)[:1]] == [program]]
+
+
+def environment(pid: int) -> list[str]:
+    """The NAME=value pairs that a process was started with; empty where it may not be read."""
+    return _words(pid, "environ")
+
+
+def _others() -> list[int]:
     pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
-    return sorted(
-        pid for pid in pids if pid != os.getpid() and any(mark in argument for argument in command_line(pid))
-    )
+    return sorted(pid for pid in pids if pid != os.getpid())
 
 
 def children(pid: int) -> list[int]:

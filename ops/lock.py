@@ -11,7 +11,7 @@ from ops.errors import UserError
 
 @contextmanager
 def alone(path: Path, what: str) -> Iterator[None]:
-    """Hold the checkout's lock, or raise UserError that names who has it; it ends with its processes."""
+    """Hold the checkout's lock, or raise UserError that names who has it; it ends with its process."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as handle:
         try:
@@ -20,8 +20,6 @@ def alone(path: Path, what: str) -> Iterator[None]:
             handle.seek(0)
             holder = handle.read().strip() or "another command"
             raise UserError(f"{holder} is at work in this checkout: wait until it has ended.") from None
-        # Pulumi inherits it (see `run_through`): a killed `make` must not free it under a running update.
-        os.set_inheritable(handle.fileno(), True)
         handle.truncate(0)
         handle.write(f"{what} (process {os.getpid()})\n")
         handle.flush()

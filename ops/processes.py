@@ -17,10 +17,10 @@ def run_through(command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) ->
     """Run a command with our own standard streams and return its exit code.
 
     On an interrupt it waits for the command, which got the signal too and may have to write its state down;
-    then it raises KeyboardInterrupt. It inherits the files that are meant to be inherited, such as the lock.
+    then it raises KeyboardInterrupt.
     """
     interrupted = False
-    with subprocess.Popen(command, cwd=cwd, env=dict(env), close_fds=False) as child:
+    with subprocess.Popen(command, cwd=cwd, env=dict(env)) as child:
         while True:
             try:
                 code = child.wait()

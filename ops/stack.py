@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ops import paths
+from ops.daemon import environment, processes_named
 from ops.errors import UserError
 from ops.processes import run_through
 from ops.state import Backend
@@ -62,9 +63,20 @@ class Stack:
         backend.write_config(self.name)
 
     def free_stale_locks(self) -> None:
-        """Take away what a killed run left in a backend of ours; `lock.alone` says that nobody runs now."""
-        if self.backend is not None:
-            shutil.rmtree(self.backend.state / ".pulumi" / "locks", ignore_errors=True)
+        """Take away the locks that a killed run left in a backend of ours.
+
+        `lock.alone` says that no `make` runs; raises UserError where the Pulumi of a killed one still does.
+        """
+        if self.backend is None:
+            return
+        url = f"PULUMI_BACKEND_URL={self.backend.url}"
+        running = [pid for pid in processes_named("pulumi") if url in environment(pid)]
+        if running:
+            raise UserError(
+                f"Pulumi (process {running[0]}) still works on stack {self.name}, though the make that "
+                "started it is gone: wait until it has ended."
+            )
+        shutil.rmtree(self.backend.state / ".pulumi" / "locks", ignore_errors=True)
 
     def _init(self, backend: Backend) -> None:
         # `stack init` has no --config-file and writes the salt beside the project file: give it a copy.

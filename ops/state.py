@@ -40,6 +40,11 @@ class Backend:
         return self.folder / "state"
 
     @property
+    def url(self) -> str:
+        """What Pulumi calls it."""
+        return f"file://{self.state}"
+
+    @property
     def passphrase(self) -> Path:
         """The file that holds the passphrase."""
         return self.folder / "passphrase"
@@ -62,7 +67,7 @@ class Backend:
         kept = {name: value for name, value in base.items() if name not in _FOREIGN}
         return {
             **kept,
-            "PULUMI_BACKEND_URL": f"file://{self.state}",
+            "PULUMI_BACKEND_URL": self.url,
             "PULUMI_CONFIG_PASSPHRASE_FILE": str(self.passphrase),
         }
 

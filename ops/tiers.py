@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
@@ -15,6 +16,7 @@ from ops.errors import UserError
 from ops.processes import run_through
 from ops.samples import table
 from toolchain import golang, python_env
+from toolchain.errors import ToolchainError
 from toolchain.progress import duration
 
 _MARKED = ("simulator", "envoy", "preview", "integration")
@@ -107,7 +109,11 @@ def _lint_outcome() -> Outcome:
 def _run(tier: Tier, arguments: list[str]) -> Outcome:
     started = time.monotonic()
     print(f"== {tier.name}", flush=True)
-    tier.prepare()
+    try:
+        tier.prepare()
+    except (UserError, ToolchainError) as error:
+        print(error, file=sys.stderr)
+        return Outcome(tier.name, time.monotonic() - started, ok=False)
     with tempfile.TemporaryDirectory(prefix="tf-serving-test-") as folder:
         report = Path(folder) / "junit.xml"
         command = [

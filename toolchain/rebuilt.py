@@ -51,7 +51,7 @@ def engine_build() -> GoBuild:
     """The CLI and the Docker plugin: one module, since most of their dependencies are the same."""
     version = versions().rebuilt_pulumi
     title = f"Build the Pulumi CLI v{version} and its Docker plugin from Go modules"
-    return GoBuild(module="engine", version=version, title=title, usual="4 to 7 min on 2 cores")
+    return GoBuild(module="engine", version=version, title=title, usual="5 to 8 min on 2 cores")
 
 
 @cache

@@ -1,8 +1,10 @@
+from pathlib import Path
+
 import pytest
 
 from ops import cli, paths, setup, tiers, up
 from ops.errors import UserError
-from ops.tiers import Outcome
+from ops.tiers import Outcome, Tier
 from toolchain.errors import ToolchainError
 
 
@@ -81,3 +83,33 @@ def test_the_last_line_says_what_pytest_would_say(
 ) -> None:
     tiers._summary(outcomes)
     assert capsys.readouterr().out.splitlines()[-1] == last
+
+
+def test_the_counts_of_a_tier_are_those_of_its_run(tmp_path: Path) -> None:
+    report = tmp_path / "junit.xml"
+    report.write_text('<testsuites><testsuite tests="10" failures="2" errors="1" skipped="3"/></testsuites>')
+    outcome = Outcome("unit", 1.0)
+    tiers._count(report, outcome)
+    assert (outcome.passed, outcome.failed, outcome.skipped) == (4, 3, 3)
+
+
+def test_a_tier_whose_needs_cannot_be_met_fails_and_the_others_still_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def needs_root() -> None:
+        raise UserError("needs root")
+
+    def passes(_command: list[str], *, cwd: Path, env: object) -> int:
+        assert cwd == paths.ROOT
+        return 0
+
+    monkeypatch.setattr(tiers, "TIERS", (Tier("one", "one", needs_root), Tier("two", "two", lambda: None)))
+    monkeypatch.setattr(tiers, "run_through", passes)
+    monkeypatch.setattr(tiers, "_python", lambda: Path("python"))
+    assert cli.main(["test", "one", "two"]) == 1
+    said = capsys.readouterr()
+    assert "needs root" in said.err
+    assert [line.split()[-1] for line in said.out.splitlines() if line.startswith(("  one", "  two"))] == [
+        "FAILED",
+        "ok",
+    ]

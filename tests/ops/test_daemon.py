@@ -65,6 +65,13 @@ def test_the_same_program_with_another_mark_is_not_ours(daemon: Daemon, tmp_path
     assert daemon.pid() == pid
 
 
+def test_another_program_that_names_the_same_mark_is_not_ours(daemon: Daemon) -> None:
+    # As `docker --host unix:///...` names the socket of a dockerd.
+    other = Daemon(program="cat", mark=daemon.mark, pid_file=daemon.pid_file, log=daemon.log)
+    start(daemon)
+    assert other.pid() is None
+
+
 @pytest.mark.parametrize("text", ["", "no number", "999999999"])
 def test_a_spoilt_pid_file_means_not_running(daemon: Daemon, text: str) -> None:
     daemon.pid_file.write_text(text)

@@ -55,7 +55,7 @@ def containers(checkout: Checkout) -> list[str]:
 def pulumi_below(pid: int) -> int | None:
     """The Pulumi process that a make process runs."""
     for child in children(pid):
-        if command_line(child)[0].endswith("/pulumi"):
+        if any(word.endswith("/pulumi") for word in command_line(child)[:1]):
             return child
         if found := pulumi_below(child):
             return found
@@ -141,7 +141,12 @@ def test_an_interrupted_up_says_so_in_a_line_and_a_killed_one_is_picked_up(check
         pulumi = pulumi_below(running.pid)
         assert pulumi is not None
         wait_until(lambda: "local.local-gpu1" in containers(checkout), "a container more")
-        for pid in (pulumi, *children(running.pid), running.pid):
+        for pid in (*children(running.pid), running.pid):
+            os.kill(pid, signal.SIGKILL)
+        orphaned = checkout.make("up")
+        assert f"Pulumi (process {pulumi}) still works on stack local" in orphaned.stderr
+        # Its plugins would outlive it for some minutes.
+        for pid in (*children(pulumi), pulumi):
             os.kill(pid, signal.SIGKILL)
         running.communicate(timeout=60)
 

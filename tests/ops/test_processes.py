@@ -51,9 +51,13 @@ def test_a_signal_to_us_alone_reaches_the_child_once_and_the_child_is_waited_for
     with subprocess.Popen(
         [sys.executable, "-c", PARENT, CHILD, str(tmp_path)], cwd=ROOT, start_new_session=True
     ) as parent:
-        wait_for(tmp_path / "ready")
-        parent.send_signal(sign)
-        assert parent.wait(timeout=20) == 130
+        try:
+            wait_for(tmp_path / "ready")
+            parent.send_signal(sign)
+            assert parent.wait(timeout=20) == 130
+        finally:
+            if parent.poll() is None:
+                os.killpg(parent.pid, signal.SIGKILL)
     assert (tmp_path / "got").read_text() == "INT"
 
 
