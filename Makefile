@@ -7,7 +7,7 @@ OPS = $(PYTHON) -m ops
 
 .DEFAULT_GOAL := help
 .PHONY: help up preview down preflight pulumi test unit lint format lock clean
-.PHONY: test-unit test-simulator test-envoy test-preview integration
+.PHONY: bench pin test-unit test-simulator test-envoy test-preview integration
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -24,6 +24,9 @@ down: ## Destroy STACK; for the local one, stop the Docker Engine that `make up`
 
 preflight: ## Reach every host of STACK and name every problem, changing nothing
 	@exec $(OPS) preflight --stack '$(STACK)'
+
+pin: ## Ask registries for the digests of STACK's images and write images.lock.yaml
+	@$(OPS) pin --stack '$(STACK)'
 
 pulumi: ## Run the Pulumi CLI on STACK: make pulumi ARGS="stack output"
 	@exec $(OPS) pulumi --stack '$(STACK)' --arguments="$$ARGS"
@@ -46,6 +49,10 @@ test-preview: ## Tests with the real Pulumi CLI, without a Docker Engine
 
 integration: ## Tests with the real Pulumi CLI and a Docker Engine of their own
 	@exec $(OPS) test integration --arguments="$$ARGS"
+
+bench: ## Measure, and write bench/results.md: make bench ARGS="plan preview up envoy"
+	@$(PYTHON) -m toolchain setup --dev
+	@.venv/bin/python -m bench $$ARGS
 
 lint: ## ruff, ruff format, mypy --strict
 	@exec $(OPS) lint

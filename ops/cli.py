@@ -53,6 +53,8 @@ def _run(options: argparse.Namespace) -> int:
             return down.down(stack, extra)
         case "preflight":
             return setup.preflight_alone(stack)
+        case "pin":
+            return setup.pin(stack)
         case "test":
             return tiers.test(options.tiers, extra)
         case "lint":
@@ -66,10 +68,10 @@ def _run(options: argparse.Namespace) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python3 -m ops", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name in ("up", "preview", "down", "preflight", "pulumi", "test", "lint", "lock", "clean"):
+    for name in ("up", "preview", "down", "preflight", "pin", "pulumi", "test", "lint", "lock", "clean"):
         command = commands.add_parser(name)
         command.set_defaults(arguments=[], stack="", tiers=[], fix=False)
-        if name in ("up", "preview", "down", "preflight", "pulumi"):
+        if name in ("up", "preview", "down", "preflight", "pin", "pulumi"):
             command.add_argument("--stack", default=setup.LOCAL_STACK)
         if name == "test":
             command.add_argument("tiers", nargs="*", default=[])

@@ -113,6 +113,15 @@ def preflight_alone(stack: str) -> int:
     return preflight(stack, {"DOCKER_HOST": host})
 
 
+def pin(stack: str) -> int:
+    """`make pin`: the stack's images by digest, in the virtual environment."""
+    require_stack_file(stack)
+    if stack == LOCAL_STACK:
+        raise UserError("The local stack's images are made on this machine: there is nothing to pin.")
+    python_env.ensure_venv()
+    return subprocess.run([str(paths.PYTHON), "-m", "ops.pin", stack], cwd=paths.ROOT, check=False).returncode
+
+
 def _credentials_folder() -> str:
     """Where the user's `pulumi login` is, for a CLI that has a home of its own."""
     own = os.environ.get("PULUMI_CREDENTIALS_PATH") or os.environ.get("PULUMI_HOME")

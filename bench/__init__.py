@@ -1,0 +1,1 @@
+"""Measurements of the program against something simpler, as ratios within one run."""
