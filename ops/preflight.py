@@ -203,6 +203,7 @@ def _gpu_problems(wanted: Wanted, gpus: list[nvidia_smi.Gpu], parts: frozenset[s
 def wanted_of(stack: str) -> list[Wanted]:
     """What a stack file expects of its nodes; raises SettingsError for a bad one."""
     from components.plan import make_plan
+    from components.slots import slots_of
     from components.stack_file import load_stack_file
     from components.types import parse_cpus
 
@@ -212,14 +213,15 @@ def wanted_of(stack: str) -> list[Wanted]:
     wanted = []
     for node in plan.nodes:
         spec = node.spec
-        cpus = [cpu for gpu in spec.gpus if gpu.cpus for cpu in parse_cpus(gpu.cpus)]
+        slots = slots_of(spec).values()
+        cpus = [cpu for slot in slots if slot.cpus for cpu in parse_cpus(slot.cpus)]
         sources = {PurePosixPath(m.source) for instance in node.instances for m in instance.models}
         wanted.append(
             Wanted(
                 node=spec.name,
                 host=Host(spec.docker.endpoint, spec.docker.ssh_options),
                 driver=spec.driver,
-                gpus=tuple((gpu.index, gpu.uuid) for gpu in spec.gpus),
+                gpus=tuple((slot.gpu, slot.uuid) for slot in slots),
                 highest_cpu=max(cpus, default=None),
                 memory_mib=spec.memory_mib,
                 images=(settings.images.server, settings.images.envoy),

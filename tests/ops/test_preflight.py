@@ -1,11 +1,14 @@
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 
 import pytest
 
+from ops import paths
 from ops.hosts import Host, Result
-from ops.preflight import Report, Wanted, check
+from ops.preflight import Report, Wanted, check, wanted_of
 
 UUIDS = [f"GPU-1a2b3c4d-0000-4000-8000-00000000000{i}" for i in range(2)]
 SMI = "".join(f"{i}, {uuid}, 535.129.03, Disabled\n" for i, uuid in enumerate(UUIDS))
@@ -210,3 +213,17 @@ def test_a_program_that_is_missing_here_is_a_result_not_a_crash() -> None:
 
 def test_a_command_that_hangs_is_given_up() -> None:
     assert Host("default").run(["sleep", "60"], patience_s=0.1).code == 124
+
+
+def test_gpus_of_a_hardware_profile_and_parts_of_one_that_is_cut_up_are_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for example in ("mig", "two-nodes"):
+        [file] = (paths.ROOT / "examples" / example).glob("Pulumi.*.yaml")
+        shutil.copy(file, tmp_path / example)
+    monkeypatch.setattr(paths, "stack_file", lambda stack: tmp_path / stack)
+    [cut_up] = wanted_of("mig")
+    assert any(uuid.startswith("MIG-") for _, uuid in cut_up.gpus)
+    for node in wanted_of("two-nodes"):
+        assert len(node.gpus) == 4
+        assert node.highest_cpu == 127
