@@ -6,7 +6,7 @@ export ARGS
 OPS = $(PYTHON) -m ops
 
 .DEFAULT_GOAL := help
-.PHONY: help up preview down preflight pulumi test unit lint format lock clean
+.PHONY: help up preview down heal preflight pulumi test unit lint format lock clean
 .PHONY: test-unit test-simulator test-envoy test-preview integration
 
 help: ## List the targets
@@ -21,6 +21,9 @@ preview: ## Show what `make up` would change; without a shared backend, a plan f
 
 down: ## Destroy STACK; for the local one, stop the Docker Engine that `make up` started
 	@exec $(OPS) down --stack '$(STACK)' --arguments="$$ARGS"
+
+heal: ## After a killed run: remove what the state of STACK does not know, refresh it (ARGS=--yes: do not ask)
+	@exec $(OPS) heal --stack '$(STACK)' --arguments="$$ARGS"
 
 preflight: ## Reach every host of STACK and name every problem, changing nothing
 	@exec $(OPS) preflight --stack '$(STACK)'
