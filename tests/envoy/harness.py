@@ -1,4 +1,4 @@
-"""Starts servers and an Envoy before them, on loopback addresses of this run alone; asks and loads them."""
+"""Starts servers and an Envoy before them, on loopback addresses of this run alone, and asks them."""
 
 import http.client
 import json
@@ -7,12 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -25,10 +23,10 @@ from tests.envoy.pools import ONE_POOL, SmallPool, front_end
 
 ROOT = Path(__file__).parents[2]
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
-_PATIENCE_S = 30.0
+PATIENCE_S = 30.0
 
 
-def wait_for(what: str, happens: Callable[[], bool], patience_s: float = _PATIENCE_S) -> None:
+def wait_for(what: str, happens: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
     """Waits until `happens()`; an error of the network counts as not yet."""
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
@@ -98,7 +96,7 @@ def ask(
     headers: Mapping[str, str] | None = None,
 ) -> Answer:
     """One request on a connection of its own; the path goes out as it stands."""
-    connection = http.client.HTTPConnection(address, port, timeout=_PATIENCE_S)
+    connection = http.client.HTTPConnection(address, port, timeout=PATIENCE_S)
     try:
         connection.request(method, path, body=body, headers=dict(headers or {}))
         response = connection.getresponse()
@@ -228,7 +226,7 @@ def call_grpc(
     path: str = PREDICT,
     message: bytes = b"",
     metadata: Sequence[tuple[str, str]] = (),
-    timeout_s: float = _PATIENCE_S,
+    timeout_s: float = PATIENCE_S,
 ) -> tuple[bytes, str | None]:
     """The answer and who gave it; raises RpcError."""
     call = channel.unary_unary(path, request_serializer=None, response_deserializer=None)
@@ -306,100 +304,3 @@ def site(
     finally:
         for backend in backends.values():
             backend.kill()
-
-
-@dataclass
-class Load:
-    """Clients that ask without a pause, and what they got."""
-
-    served: Counter[str] = field(default_factory=Counter)
-    failures: list[str] = field(default_factory=list)
-    slowest_s: float = 0.0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _stop: threading.Event = field(default_factory=threading.Event)
-
-    @property
-    def total(self) -> int:
-        with self._lock:
-            return sum(self.served.values()) + len(self.failures)
-
-    def more(self, count: int, patience_s: float = 60) -> None:
-        """Waits until `count` more requests were answered."""
-        wanted = self.total + count
-        wait_for(f"{count} more requests", lambda: self.total >= wanted, patience_s)
-
-    def note(self, served_by: str | None, failure: str | None, took_s: float) -> None:
-        with self._lock:
-            self.slowest_s = max(self.slowest_s, took_s)
-            if failure is None:
-                self.served[served_by or "nobody"] += 1
-            else:
-                self.failures.append(failure)
-
-    @property
-    def stopped(self) -> bool:
-        return self._stop.is_set()
-
-    def stop(self) -> None:
-        self._stop.set()
-
-
-def _rest_client(made: Site, load: Load, path: str, body: bytes) -> None:
-    def connect() -> http.client.HTTPConnection:
-        return http.client.HTTPConnection("127.0.0.1", made.plan.spec.rest_port, timeout=_PATIENCE_S)
-
-    connection = connect()
-    while not load.stopped:
-        started = time.monotonic()
-        try:
-            connection.request("POST", path, body=body)
-            response = connection.getresponse()
-            text = response.read()
-            served_by = response.headers.get("x-served-by")
-            failure = None
-            if response.status != 200:
-                failure = f"{response.status} {text!r}"
-            elif json.loads(text)["served_by"] != served_by:
-                failure = f"header {served_by}, body {text!r}"
-        except (OSError, http.client.HTTPException) as error:
-            served_by, failure = None, repr(error)
-            connection.close()
-            connection = connect()
-        load.note(served_by, failure, time.monotonic() - started)
-    connection.close()
-
-
-def _grpc_client(made: Site, load: Load, message: bytes) -> None:
-    with made.channel() as channel:
-        while not load.stopped:
-            started = time.monotonic()
-            served_by, failure = None, None
-            try:
-                answer, served_by = call_grpc(channel, message=message)
-                if json.loads(answer)["served_by"] != served_by:
-                    failure = f"header {served_by}, body {answer!r}"
-            except grpc.RpcError as error:
-                failure = repr(error)
-            load.note(served_by, failure, time.monotonic() - started)
-
-
-@contextmanager
-def load_on(made: Site, protocol: str, *, clients: int = 8, body: bytes = b"{}") -> Iterator[Load]:
-    """`clients` that ask over `rest` or `grpc` until the block ends."""
-    load = Load()
-
-    def client() -> None:
-        if protocol == "rest":
-            _rest_client(made, load, "/v1/models/resnet:predict", body)
-        else:
-            _grpc_client(made, load, body)
-
-    threads = [threading.Thread(target=client, daemon=True) for _ in range(clients)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield load
-    finally:
-        load.stop()
-        for thread in threads:
-            thread.join(_PATIENCE_S)

@@ -7,7 +7,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.envoy.harness import Site, load_on, site, wait_for
+from tests.envoy.harness import Site, site, wait_for
+from tests.envoy.load import load_on
 from tests.envoy.pools import SmallPool
 
 pytestmark = pytest.mark.envoy

@@ -165,7 +165,6 @@ def test_a_client_cannot_steer_envoy_or_name_the_instance_by_headers(pools: Site
         "x-envoy-retry-on": "5xx",
         "x-envoy-max-retries": "99",
         "x-envoy-original-dst-host": "127.0.0.1:1",
-        "x-forwarded-for": "127.0.0.1",
         "x-served-by": "mallory",
     }
     answer = pools.rest("POST", "/v1/models/bert:predict", b"{}", steering)

@@ -271,6 +271,31 @@ def test_an_interrupt_of_the_group_ends_the_program_then_the_host_and_prints_not
     assert host_to_end.process.communicate() == ("", "")
 
 
+def test_an_interrupted_host_waits_for_a_program_that_still_puts_things_in_order(
+    host_to_end: Host, engine: FakeEngine, write: Write, tmp_path: Path
+) -> None:
+    program = write("""
+        import os, pathlib, signal, time
+
+        def put_in_order(*_):
+            while not pathlib.Path("go on").exists():
+                time.sleep(0.02)
+            os._exit(0)
+
+        signal.signal(signal.SIGINT, put_in_order)
+        pathlib.Path("started").touch()
+        while True:
+            time.sleep(0.05)
+    """)
+    answer = host_to_end.stub.Run.future(request(engine, program))
+    wait_for(tmp_path / "program" / "started", host_to_end.process)
+    host_to_end.interrupt_group()
+    with pytest.raises(subprocess.TimeoutExpired):
+        host_to_end.process.wait(1)
+    (tmp_path / "program" / "go on").touch()
+    assert (answer.result(timeout=10).error, host_to_end.process.wait(10)) == ("", 0)
+
+
 def test_cancel_ends_the_program_and_the_host_stays(
     host: Host, engine: FakeEngine, write: Write, tmp_path: Path
 ) -> None:
