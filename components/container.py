@@ -8,6 +8,9 @@ import pulumi_docker as docker
 
 # The provider shows a change of these as an update and then leaves the running container as it was.
 _NOT_APPLIED_IN_PLACE = ["healthcheck", "init", "mounts", "tmpfs"]
+# The state lacks this output of a container that did not become healthy, and of no other. Without it the next
+# `up` would "update" that container without waiting for it, and call a broken server well.
+_LACKING_AFTER_A_FAILURE = ["networkDatas"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +125,7 @@ def make_container(
         opts=pulumi.ResourceOptions(
             parent=parent,
             depends_on=list(depends_on),
-            replace_on_changes=_NOT_APPLIED_IN_PLACE,
+            replace_on_changes=[*_NOT_APPLIED_IN_PLACE, *_LACKING_AFTER_A_FAILURE],
             # The provider asks for it where it wants a replacement itself, but not where we do: the successor
             # would be made first, and refused for the name that is taken.
             delete_before_replace=True,

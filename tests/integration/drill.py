@@ -16,8 +16,13 @@ import yaml
 from components.plan import Plan, make_plan
 from components.stack_file import load_settings, own_values
 from images.samples import write_sample_models
+from ops import leftovers
 from ops.daemon import children, send
+from ops.heal import reconcile
+from ops.hosts import Host
 from ops.networks import routed_networks
+from ops.stack import Stack
+from ops.state import Backend
 from tests.envoy.harness import free_ports
 from tests.integration import predict
 from tests.integration.docker_cli import DockerCli
@@ -169,3 +174,51 @@ def wait_until(condition: Callable[[], bool], what: str, patience_s: float = 60)
 def environment(docker_host: str) -> dict[str, str]:
     """This process's environment with another engine."""
     return {**os.environ, "DOCKER_HOST": docker_host}
+
+
+class DrillStack(Stack):
+    """The drill's stack as `ops` sees one, on the drill's own project."""
+
+    @staticmethod
+    def of(drill: Drill) -> "DrillStack":
+        """The stack, with a backend of ours: locks of runs that are gone are freed."""
+        project = drill.project
+        backend = Backend(project.folder.parent)
+        return DrillStack(name=drill.stack, pulumi=Path(project._pulumi), env=project.env, backend=backend)
+
+    def run(self, *arguments: str) -> int:
+        """Run a command where the drill's project is."""
+        return self._in_project(*arguments).returncode
+
+    def query(self, *arguments: str) -> str:
+        """The output of a command that must succeed."""
+        done = self._in_project(*arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def _in_project(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        assert self.backend is not None
+        return subprocess.run(
+            [str(self.pulumi), *arguments, "--stack", self.name, "--non-interactive"],
+            cwd=self.backend.folder / "project",
+            env=dict(self.env),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+def heal(drill: Drill) -> None:
+    """What `make heal` does."""
+    assert reconcile(DrillStack.of(drill), _hosts(drill), ask=False) == 0
+
+
+def prepare_as_make_up_does(drill: Drill) -> None:
+    """What `make up` does before it runs Pulumi."""
+    stack = DrillStack.of(drill)
+    stack.free_stale_locks()
+    leftovers.clear(stack, drill.engine.docker_host)
+
+
+def _hosts(drill: Drill) -> dict[str, Host]:
+    return {node.name: Host(drill.engine.docker_host) for node in drill.plan().nodes}
