@@ -30,12 +30,16 @@ class PrivateEngine:
     """A dockerd with its own containerd, kept under `folder`; two of them run side by side.
 
     Sockets lie in a short folder of mode 700 under /run: a unix socket's path has at most 107 characters.
-    `avoid` names subnets that the engine's own addresses must leave free. Needs root.
+    `avoid` names subnets that the engine's own addresses must leave free, `options` are further ones for
+    dockerd. Needs root.
     """
 
-    def __init__(self, folder: Path, *, avoid: Sequence[IPv4Network] = ()) -> None:
+    def __init__(
+        self, folder: Path, *, avoid: Sequence[IPv4Network] = (), options: Sequence[str] = ()
+    ) -> None:
         self.folder = folder.resolve()
         self._avoid = tuple(avoid)
+        self._options = tuple(options)
         self._key = hashlib.sha256(str(self.folder).encode()).hexdigest()[:10]
         self.run_dir = Path("/run") / f"tf-serving-{self._key}"
         self.bridge = f"tfs{self._key}"
@@ -187,6 +191,7 @@ class PrivateEngine:
             # The systemd driver needs D-Bus, which a bare machine or a container may lack.
             "--exec-opt=native.cgroupdriver=cgroupfs",
             "--live-restore=false",
+            *self._options,
             *self._firewall_arguments(),
         ]
 
