@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pulumi
 import pulumi_docker as docker
@@ -36,7 +37,8 @@ class GpuNode(pulumi.ComponentResource):
             f"{name}-docker",
             host=None if spec.endpoint == "default" else spec.endpoint,
             ssh_opts=list(spec.ssh_options) or None,
-            cert_path=spec.cert_path,
+            # The provider does not know what `~` stands for.
+            cert_path=str(Path(spec.cert_path).expanduser()) if spec.cert_path else None,
             opts=pulumi.ResourceOptions(parent=self),
         )
         # Pulled before a container is stopped for its successor, and kept: a pull of gigabytes in between

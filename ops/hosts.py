@@ -5,6 +5,7 @@ import shlex
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 _PATIENCE_S = 30.0
@@ -60,8 +61,9 @@ class Host:
     def _tls(self) -> list[str]:
         if self.cert_path is None:
             return []
+        folder = Path(self.cert_path).expanduser()
         files = {"tlscacert": "ca.pem", "tlscert": "cert.pem", "tlskey": "key.pem"}
-        return ["--tlsverify", *(f"--{option}={self.cert_path}/{file}" for option, file in files.items())]
+        return ["--tlsverify", *(f"--{option}={folder / file}" for option, file in files.items())]
 
     def _ssh(self) -> list[str]:
         parts = urlsplit(self.endpoint)

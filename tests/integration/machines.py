@@ -1,4 +1,4 @@
-"""What stands in for the machines of a cluster: a sshd, certificates, network namespaces; all of them here."""
+"""What stands in for the machines of a cluster: a sshd, certificates, network namespaces; all here."""
 
 import os
 import shutil

@@ -1,11 +1,12 @@
 """The committed `prod` stack really brought up: over ssh, over TLS; and two nodes side by side.
 
 What differs from the committed file: the images (the local ones), the model's folder, ports and address, how
-the engine is reached; and, since the machine here is no 128-CPU server with 512 GB of RAM, the CPU sets and the
-memory. GPUs, UUIDs, driver, batching and all the rest are as committed. `nvidia-smi` is a script.
+the engine is reached; and, since the machine here is no 128-CPU server with 512 GB of RAM, the CPU sets and
+the memory. GPUs, UUIDs, driver, batching and all the rest are as committed. `nvidia-smi` is a script.
 """
 
 import json
+import os
 import shutil
 import subprocess
 import urllib.request
@@ -171,8 +172,12 @@ def tls_drill(
     nowhere_else: Path,
     tmp_path: Path,
     toolchain: Toolchain,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Drill:
-    docker = {"endpoint": f"tcp://127.0.0.1:{tls_port}", "cert_path": str(certificates / "client")}
+    # In the home of whoever deploys, as a team's stack file would have it.
+    docker = {"endpoint": f"tcp://127.0.0.1:{tls_port}", "cert_path": "~/client"}
+    monkeypatch.setenv("PULUMI_HOME", os.environ.get("PULUMI_HOME", str(Path.home() / ".pulumi")))
+    monkeypatch.setenv("HOME", str(certificates))
     project = Project(tmp_path, toolchain, environment(f"unix://{nowhere_else}"))
     return Drill(project, DockerCli(engine.docker_host), "prod", _prod(tmp_path, docker))
 
