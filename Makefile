@@ -7,7 +7,7 @@ OPS = $(PYTHON) -m ops
 
 .DEFAULT_GOAL := help
 .PHONY: help up preview down heal preflight pulumi test unit lint format lock clean
-.PHONY: test-unit test-simulator test-envoy test-preview integration
+.PHONY: test-unit test-simulator test-envoy test-preview integration drills
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -49,6 +49,9 @@ test-preview: ## Tests with the real Pulumi CLI, without a Docker Engine
 
 integration: ## Tests with the real Pulumi CLI and a Docker Engine of their own
 	@exec $(OPS) test integration --arguments="$$ARGS"
+
+drills: ## The long ones of those: Pulumi killed at every point of an `up` (about 7 min; not in `make test`)
+	@exec $(OPS) test drill --arguments="$$ARGS"
 
 lint: ## ruff, ruff format, mypy --strict
 	@exec $(OPS) lint
