@@ -6,8 +6,8 @@ export ARGS
 OPS = $(PYTHON) -m ops
 
 .DEFAULT_GOAL := help
-.PHONY: help up preview down preflight pulumi test unit lint format lock clean
-.PHONY: bench pin test-unit test-simulator test-envoy test-preview integration
+.PHONY: help up preview down heal preflight pin pulumi test unit lint format lock clean
+.PHONY: bench test-unit test-simulator test-envoy test-preview integration drills
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -21,6 +21,9 @@ preview: ## Show what `make up` would change; without a shared backend, a plan f
 
 down: ## Destroy STACK; for the local one, stop the Docker Engine that `make up` started
 	@exec $(OPS) down --stack '$(STACK)' --arguments="$$ARGS"
+
+heal: ## After a killed run: remove what the state of STACK does not know, refresh it (ARGS=--yes: do not ask)
+	@exec $(OPS) heal --stack '$(STACK)' --arguments="$$ARGS"
 
 preflight: ## Reach every host of STACK and name every problem, changing nothing
 	@exec $(OPS) preflight --stack '$(STACK)'
@@ -49,6 +52,9 @@ test-preview: ## Tests with the real Pulumi CLI, without a Docker Engine
 
 integration: ## Tests with the real Pulumi CLI and a Docker Engine of their own
 	@exec $(OPS) test integration --arguments="$$ARGS"
+
+drills: ## The long ones of those: Pulumi killed at every point of an `up` (about 7 min; not in `make test`)
+	@exec $(OPS) test drill --arguments="$$ARGS"
 
 bench: ## Measure, and write bench/results.md: make bench ARGS="plan preview up envoy"
 	@$(PYTHON) -m toolchain setup --dev

@@ -7,7 +7,10 @@ import pulumi
 import pulumi_docker as docker
 
 # The provider shows a change of these as an update and then leaves the running container as it was.
-_NOT_APPLIED_IN_PLACE = ["healthcheck", "init", "tmpfs"]
+_NOT_APPLIED_IN_PLACE = ["healthcheck", "init", "mounts", "tmpfs"]
+# The state lacks this output of a container that did not become healthy, and of no other. Without it the next
+# `up` would "update" that container without waiting for it, and call a broken server well.
+_LACKING_AFTER_A_FAILURE = ["networkDatas"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +123,12 @@ def make_container(
         wait_timeout=args.health.patience_s,
         labels=[docker.ContainerLabelArgs(label=label, value=value) for label, value in args.labels],
         opts=pulumi.ResourceOptions(
-            parent=parent, depends_on=list(depends_on), replace_on_changes=_NOT_APPLIED_IN_PLACE
+            parent=parent,
+            depends_on=list(depends_on),
+            replace_on_changes=[*_NOT_APPLIED_IN_PLACE, *_LACKING_AFTER_A_FAILURE],
+            # The provider asks for it where it wants a replacement itself, but not where we do: the successor
+            # would be made first, and refused for the name that is taken.
+            delete_before_replace=True,
         ),
     )
 

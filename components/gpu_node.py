@@ -37,7 +37,7 @@ class GpuNode(pulumi.ComponentResource):
             f"{name}-docker",
             host=None if spec.endpoint == "default" else spec.endpoint,
             ssh_opts=list(spec.ssh_options) or None,
-            # A relative one is the project's: the provider runs in its folder.
+            # The provider does not know what `~` stands for; a relative path is the project's, where it runs.
             cert_path=str(Path(spec.cert_path).expanduser()) if spec.cert_path else None,
             opts=pulumi.ResourceOptions(parent=self),
         )

@@ -5,12 +5,12 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from ops import down, lock, paths, setup, tiers, up
+from ops import down, heal, lock, paths, setup, tiers, up
 from ops.errors import UserError
 from ops.processes import EXIT_INTERRUPTED, handle_signals
 from toolchain.errors import ToolchainError
 
-_ALONE = frozenset({"up", "down", "clean"})
+_ALONE = frozenset({"up", "down", "heal", "clean"})
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -51,6 +51,8 @@ def _run(options: argparse.Namespace) -> int:
             return up.pulumi(stack, extra)
         case "down":
             return down.down(stack, extra)
+        case "heal":
+            return heal.heal(stack, extra)
         case "preflight":
             return setup.preflight_alone(stack)
         case "pin":
@@ -68,16 +70,28 @@ def _run(options: argparse.Namespace) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python3 -m ops", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name in ("up", "preview", "down", "preflight", "pin", "pulumi", "test", "lint", "lock", "clean"):
+    for name in (
+        "up",
+        "preview",
+        "down",
+        "heal",
+        "preflight",
+        "pin",
+        "pulumi",
+        "test",
+        "lint",
+        "lock",
+        "clean",
+    ):
         command = commands.add_parser(name)
         command.set_defaults(arguments=[], stack="", tiers=[], fix=False)
-        if name in ("up", "preview", "down", "preflight", "pin", "pulumi"):
+        if name in ("up", "preview", "down", "heal", "preflight", "pin", "pulumi"):
             command.add_argument("--stack", default=setup.LOCAL_STACK)
         if name == "test":
             command.add_argument("tiers", nargs="*", default=[])
         if name == "lint":
             command.add_argument("--fix", action="store_true")
-        if name in ("up", "preview", "down", "pulumi", "test"):
+        if name in ("up", "preview", "down", "heal", "pulumi", "test"):
             # A single argument that a shell has not split, as make hands it over.
             command.add_argument("--arguments", type=shlex.split, default=[], metavar="'ARGUMENTS'")
     return parser

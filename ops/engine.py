@@ -2,6 +2,7 @@
 
 import hashlib
 import http.client
+import json
 import os
 import shlex
 import shutil
@@ -29,12 +30,16 @@ class PrivateEngine:
     """A dockerd with its own containerd, kept under `folder`; two of them run side by side.
 
     Sockets lie in a short folder of mode 700 under /run: a unix socket's path has at most 107 characters.
-    `avoid` names subnets that the engine's own addresses must leave free. Needs root.
+    `avoid` names subnets that the engine's own addresses must leave free, `options` are further ones for
+    dockerd. Needs root.
     """
 
-    def __init__(self, folder: Path, *, avoid: Sequence[IPv4Network] = ()) -> None:
+    def __init__(
+        self, folder: Path, *, avoid: Sequence[IPv4Network] = (), options: Sequence[str] = ()
+    ) -> None:
         self.folder = folder.resolve()
         self._avoid = tuple(avoid)
+        self._options = tuple(options)
         self._key = hashlib.sha256(str(self.folder).encode()).hexdigest()[:10]
         self.run_dir = Path("/run") / f"tf-serving-{self._key}"
         self.bridge = f"tfs{self._key}"
@@ -81,14 +86,17 @@ class PrivateEngine:
 
     def stop(self) -> None:
         """Stop it, with its containers; its data stays. Does nothing where it does not run."""
+        devices = [self.bridge, *self._network_devices()]
         # dockerd itself gives containers up to 15 s, those with a longer stop time a little more than that.
         self.dockerd.stop(grace_s=40)
         self._containerd.stop(grace_s=10)
         self._kill_shims()
         self._unmount()
-        if Path(f"/sys/class/net/{self.bridge}").exists():
-            firewall.drop_rules_of(self.bridge)
-            subprocess.run(["ip", "link", "delete", self.bridge], check=False, capture_output=True)
+        left = [device for device in devices if Path(f"/sys/class/net/{device}").exists()]
+        if left:
+            firewall.drop_rules_of(*left)
+        for device in left:
+            subprocess.run(["ip", "link", "delete", device], check=False, capture_output=True)
         shutil.rmtree(self.run_dir, ignore_errors=True)
 
     def remove(self) -> None:
@@ -106,6 +114,20 @@ class PrivateEngine:
     def _docker(self, *arguments: str) -> str:
         command = ["docker", "--host", self.docker_host, *arguments]
         return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
+
+    def _network_devices(self) -> list[str]:
+        """The bridges of the networks that were made in it: dockerd leaves them behind as it ends."""
+        if not self.answers():
+            return []
+        chosen = ["--filter", "type=custom", "--filter", "driver=bridge"]
+        networks = self._docker("network", "ls", "--quiet", "--no-trunc", *chosen).split()
+        if not networks:
+            return []
+        found = json.loads(self._docker("network", "inspect", *networks))
+        return [
+            network["Options"].get("com.docker.network.bridge.name", f"br-{network['Id'][:12]}")
+            for network in found
+        ]
 
     def _require(self) -> None:
         if os.geteuid() != 0:
@@ -169,6 +191,7 @@ class PrivateEngine:
             # The systemd driver needs D-Bus, which a bare machine or a container may lack.
             "--exec-opt=native.cgroupdriver=cgroupfs",
             "--live-restore=false",
+            *self._options,
             *self._firewall_arguments(),
         ]
 

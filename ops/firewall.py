@@ -65,11 +65,11 @@ def lost_docker_rules(before: list[str], after: set[str]) -> list[str]:
     return [f"-I{line.removeprefix('-A')}" for line in reversed(lost)]
 
 
-def drop_rules_of(device: str) -> None:
-    """Delete every rule that names a network device: dockerd leaves its default bridge's as it ends."""
+def drop_rules_of(*devices: str) -> None:
+    """Delete every rule that names one of the network devices: dockerd leaves its bridges' as it ends."""
     for (program, table), lines in _rules().items():
         for words in map(shlex.split, lines):
-            if words[0] == "-A" and device in words:
+            if words[0] == "-A" and not set(devices).isdisjoint(words):
                 _run(program, table, "-D", *words[1:])
 
 

@@ -5,6 +5,7 @@ import shlex
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 _PATIENCE_S = 30.0
@@ -27,27 +28,42 @@ class Result:
 
 @dataclass(frozen=True)
 class Host:
-    """A node's machine. `endpoint` is as in a stack file: `default`, `unix://...` or `ssh://[user@]host[:port]`."""
+    """A node's machine. `endpoint`, `ssh_options` and `cert_path` are as in a stack file."""
 
     endpoint: str
     ssh_options: tuple[str, ...] = ()
+    cert_path: str | None = None
 
     @property
     def remote(self) -> bool:
-        """Whether it is reached by ssh."""
-        return self.endpoint.startswith("ssh://")
+        """Whether it is, or may be, another machine than this one."""
+        return self.endpoint.startswith(("ssh://", "tcp://"))
+
+    @property
+    def runs_commands(self) -> bool:
+        """Whether other commands than docker's can be run there: over tcp:// only the engine answers."""
+        return not self.endpoint.startswith("tcp://")
 
     def run(self, command: Sequence[str], patience_s: float = _PATIENCE_S) -> Result:
-        """Run a command there."""
+        """Run a command there; one over tcp:// fails."""
+        if not self.runs_commands:
+            return Result(127, "", f"{command[0]}: cannot be run over {self.endpoint}")
         return _run([*self._ssh(), shlex.join(command)] if self.remote else command, patience_s)
 
     def docker(self, *arguments: str) -> Result:
         """Run a docker command against the node's engine."""
-        if self.remote:
+        if self.endpoint.startswith("ssh://"):
             # With the provider's own ssh options; docker's -H ssh:// takes none.
             return self.run(["docker", *arguments])
         chosen = [] if self.endpoint == "default" else ["--host", self.endpoint]
-        return _run(["docker", *chosen, *arguments], _PATIENCE_S)
+        return _run(["docker", *chosen, *self._tls(), *arguments], _PATIENCE_S)
+
+    def _tls(self) -> list[str]:
+        if self.cert_path is None:
+            return []
+        folder = Path(self.cert_path).expanduser()
+        files = {"tlscacert": "ca.pem", "tlscert": "cert.pem", "tlskey": "key.pem"}
+        return ["--tlsverify", *(f"--{option}={folder / file}" for option, file in files.items())]
 
     def _ssh(self) -> list[str]:
         parts = urlsplit(self.endpoint)

@@ -68,6 +68,9 @@ def check(wanted: Wanted, taken: PortTaken = port_taken) -> Report:
         return report
     _check_machine(wanted, report)
     to_pull = _check_images(wanted, report)
+    if not wanted.host.runs_commands:
+        report.facts.append("over tcp:// only the engine answers: disk, model folders, routes, GPUs not seen")
+        return report
     _check_disk(wanted, report, _FREE_MIB_TO_PULL if to_pull else _FREE_MIB)
     _check_folders(wanted, report)
     _check_subnet(wanted, report)
@@ -219,7 +222,7 @@ def wanted_of(stack: str) -> list[Wanted]:
         wanted.append(
             Wanted(
                 node=spec.name,
-                host=Host(spec.docker.endpoint, spec.docker.ssh_options),
+                host=Host(spec.docker.endpoint, spec.docker.ssh_options, spec.docker.cert_path),
                 driver=spec.driver,
                 gpus=tuple((slot.gpu, slot.uuid) for slot in slots),
                 highest_cpu=max(cpus, default=None),

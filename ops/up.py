@@ -1,9 +1,10 @@
 """`make up`, `make preview` and plain Pulumi commands on a stack."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from ops import paths, samples, setup
+from ops import nodes, paths, samples, setup, unwell
+from ops.hosts import Host
 from ops.stack import Stack
 from ops.state import team_backend, throw_away_backend
 
@@ -17,12 +18,25 @@ def up(stack: str, arguments: Sequence[str]) -> int:
     """Deploy a stack; the local one is asked for predictions afterwards."""
     if stack != setup.LOCAL_STACK:
         team = setup.team_stack(stack, changes=True)
-        return setup.preflight(stack, {}) or team.run("up", *arguments)
+        return setup.preflight(stack, {}) or deploy(team, nodes.hosts_of(stack), arguments)
     local = setup.local_stack()
-    code = setup.preflight(stack, dict(local.env)) or local.run("up", "--yes", "--skip-preview", *arguments)
+    code = setup.preflight(stack, dict(local.env))
+    if code == 0:
+        hosts = nodes.hosts_of(stack, local.env["DOCKER_HOST"])
+        code = deploy(local, hosts, ["--yes", "--skip-preview", *arguments])
     if code == 0:
         print(_who_answers(local))
     return code
+
+
+def deploy(stack: Stack, hosts: Mapping[str, Host], arguments: Sequence[str]) -> int:
+    """Run `pulumi up`, then name each container that is not well: 1 for one, also where Pulumi is content."""
+    # A broken instance stops those that wait for it; other pools and nodes are not held up.
+    code = stack.run("up", "--continue-on-error", *arguments)
+    said = unwell.report(stack.name, hosts, failed=code != 0)
+    if said:
+        print(f"\n{said}", flush=True)
+    return code or (1 if said else 0)
 
 
 def _who_answers(stack: Stack) -> str:

@@ -33,11 +33,11 @@ class Answer:
     prediction: float | None
 
 
-def rest(port: int, timeout_s: float = 40) -> Answer:
+def rest(port: int, timeout_s: float = 40, *, model: str = MODEL, host: str = "127.0.0.1") -> Answer:
     """One prediction over REST."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
+    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
     try:
-        connection.request("POST", f"/v1/models/{MODEL}:predict", json.dumps({"instances": [1.0]}))
+        connection.request("POST", f"/v1/models/{model}:predict", json.dumps({"instances": [1.0]}))
         response = connection.getresponse()
         body = json.loads(response.read() or b"{}")
     finally:

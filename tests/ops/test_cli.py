@@ -60,6 +60,27 @@ def test_every_marker_of_the_tests_has_a_tier_and_no_test_is_in_two(
     selections = {tier.name: tier.selection for tier in tiers.TIERS}
     assert selections["unit"] == "not simulator and not envoy and not preview and not integration"
     assert set(selections) == {"unit", "simulator", "envoy", "preview", "integration"}
+    assert (selections["integration"], tiers.DRILL.selection) == ("integration and not drill", "drill")
+
+
+@pytest.mark.parametrize(
+    ("names", "ran"),
+    [([], ["unit", "simulator", "envoy", "preview", "integration"]), (["drill"], ["drill"])],
+)
+def test_drills_run_only_when_they_are_named(
+    names: list[str], ran: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def note(tier: tiers.Tier, _arguments: list[str]) -> Outcome:
+        seen.append(tier.name)
+        return Outcome(tier.name, 1.0)
+
+    monkeypatch.setattr(tiers, "_run", note)
+    monkeypatch.setattr(tiers, "_python", lambda: None)
+    monkeypatch.setattr(tiers, "_lint_outcome", lambda: Outcome("lint", 1.0))
+    assert cli.main(["test", *names]) == 0
+    assert seen == ran
 
 
 def test_an_unknown_tier_is_refused_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:

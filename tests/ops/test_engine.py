@@ -124,6 +124,29 @@ def test_a_second_engine_leaves_the_first_ones_rules_and_containers_alone(
     docker(engine, "rm", "--force", "neighbour")
 
 
+def test_a_stopped_engine_leaves_no_device_or_rule_of_its_networks(tmp_path: Path) -> None:
+    other = PrivateEngine(tmp_path / "other")
+    other.start()
+    try:
+        plain = docker(other, "network", "create", "plain")
+        docker(other, "network", "create", "--opt=com.docker.network.bridge.name=tfs-named", "named")
+        made = {other.bridge, f"br-{plain[:12]}", "tfs-named"}
+        assert traces_of(made) >= made
+        other.stop()
+        assert traces_of(made) == set()
+        other.start()
+        assert traces_of(made) >= made
+    finally:
+        other.remove()
+    assert traces_of(made) == set()
+
+
+def traces_of(devices: set[str]) -> set[str]:
+    """Those of the network devices that exist, and the firewall rules that name one of them."""
+    existing = {name for name in devices if Path(f"/sys/class/net/{name}").exists()}
+    return existing | {rule for rule in rules() if devices & set(rule.split())}
+
+
 def test_an_engine_killed_with_its_containers_running_starts_again_with_its_images(
     engine: PrivateEngine,
 ) -> None:

@@ -188,6 +188,13 @@ STRICT = ("-o", "StrictHostKeyChecking=yes")
         (Host("ssh://gpu-02"), ["ssh", *SSH, "--", "gpu-02"]),
         (Host("unix:///run/x.sock"), ["docker", "--host", "unix:///run/x.sock"]),
         (Host("default"), ["docker"]),
+        (
+            Host("tcp://gpu-03:2376", (), "/certs"),
+            [
+                *("docker", "--host", "tcp://gpu-03:2376", "--tlsverify", "--tlscacert=/certs/ca.pem"),
+                *("--tlscert=/certs/cert.pem", "--tlskey=/certs/key.pem"),
+            ],
+        ),
     ],
 )
 def test_commands_go_where_the_endpoint_says(
@@ -202,8 +209,29 @@ def test_commands_go_where_the_endpoint_says(
     monkeypatch.setattr("ops.hosts._run", note)
     host.docker("info", "--format", "{{.NCPU}} x")
     # A shell at the other end splits what ssh is given, so it gets one quoted text.
-    after = ["docker info --format '{{.NCPU}} x'"] if host.remote else ["info", "--format", "{{.NCPU}} x"]
+    after = (
+        ["docker info --format '{{.NCPU}} x'"] if before[0] == "ssh" else ["info", "--format", "{{.NCPU}} x"]
+    )
     assert ran == [before + after]
+
+
+def test_over_tcp_the_engine_is_asked_and_what_nobody_can_see_is_said() -> None:
+    node = wanted()
+    asked: dict[str, str | Result] = {
+        start: answer for start, answer in GOOD.items() if start.startswith("docker")
+    }
+    report = check(replace(node, host=FakeHost("tcp://gpu-03:2376", answers=asked)), never)
+    assert report == Report(
+        facts=[
+            "engine 24.0.7",
+            "images are there",
+            "over tcp:// only the engine answers: disk, model folders, routes, GPUs not seen",
+        ]
+    )
+
+
+def test_no_other_command_than_dockers_runs_over_tcp_not_even_here() -> None:
+    assert Host("tcp://gpu-03:2376").run(["true"]).code == 127
 
 
 def test_a_program_that_is_missing_here_is_a_result_not_a_crash() -> None:

@@ -1,0 +1,72 @@
+"""Which containers of a stack are not well, and what they said last: a provider's error tells little."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ops.hosts import Host
+
+_LOG_LINES = 12
+
+
+@dataclass(frozen=True)
+class Unwell:
+    """A container that does not run or is not healthy (yet); `log` is the end of its log."""
+
+    node: str
+    container: str
+    state: str
+    starting: bool
+    probe: str
+    log: tuple[str, ...]
+
+    def __str__(self) -> str:
+        lines = [f"{self.container} on node {self.node}: {self.state}"]
+        lines += [f"  its health check says: {self.probe}"] if self.probe else []
+        lines += [f"  {line}" for line in ("the end of its log:", *(f"  {line}" for line in self.log))]
+        return "\n".join(lines)
+
+
+def unwell(stack: str, hosts: Mapping[str, Host]) -> list[Unwell]:
+    """The stack's containers that are not well; nodes whose engine does not answer have none."""
+    return [found for node, host in hosts.items() for found in _on(stack, node, host)]
+
+
+def report(stack: str, hosts: Mapping[str, Host], *, failed: bool) -> str:
+    """For people, after an `up`; empty where all is well. One that starts is no news unless that failed."""
+    found = [one for one in unwell(stack, hosts) if failed or not one.starting]
+    return "\n\n".join(["Not well:", *map(str, found)]) if found else ""
+
+
+def _on(stack: str, node: str, host: Host) -> Iterator[Unwell]:
+    ours = ["--filter", f"label=tf-serving.stack={stack}", "--filter", f"label=tf-serving.node={node}"]
+    listed = host.docker("ps", "--all", "--quiet", "--no-trunc", *ours).stdout.split()
+    if not listed:
+        return
+    inspected = host.docker("inspect", "--type=container", *listed)
+    for container in sorted(json.loads(inspected.stdout or "[]"), key=lambda one: str(one["Name"])):
+        name, state = container["Name"].removeprefix("/"), container["State"]
+        health = state.get("Health") or {}
+        status = health.get("Status", "healthy")
+        if state["Status"] == "running" and status == "healthy":
+            continue
+        probes = health.get("Log") or [{}]
+        log = host.docker("logs", "--tail", str(_LOG_LINES), name)
+        lines = (log.stdout + log.stderr).strip().splitlines()
+        yield Unwell(
+            node=node,
+            container=name,
+            state=_words(state, status),
+            starting=state["Status"] == "running" and status == "starting",
+            probe=(probes[-1].get("Output") or "").strip(),
+            log=tuple(lines[-_LOG_LINES:]) or ("(nothing)",),
+        )
+
+
+def _words(state: Mapping[str, object], health: str) -> str:
+    if state["Status"] == "running":
+        return f"runs, but its health is: {health}"
+    reasons = [f"exit code {state['ExitCode']}"]
+    reasons += ["killed for want of memory"] if state.get("OOMKilled") else []
+    reasons += [str(state["Error"])] if state.get("Error") else []
+    return f"{state['Status']} ({', '.join(reasons)})"

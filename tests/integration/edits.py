@@ -1,0 +1,337 @@
+"""Edits of a stack file: what each must do to which resource, and how a container then shows it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network
+from itertools import zip_longest
+from pathlib import Path
+
+from components.flags import BATCHING_CONFIG, MODELS_CONFIG
+from tests.integration.containers import (
+    Shows,
+    argument,
+    each,
+    held,
+    in_file,
+    lacks,
+    mounted,
+    on_network,
+    published,
+    variable,
+)
+from tests.integration.small_stack import uuid
+
+LANES = ("one", "two", "three")
+"""The pools. Pool i has GPU i, so edits of different pools can be told apart in one `up`."""
+PROXY = "here-envoy"
+REMOVED = object()
+"""A key that is taken out of the stack file."""
+_PROXY = "here-envoy-proxy"
+_BOOTSTRAP = "/etc/envoy/envoy.yaml"
+_MIB = 2**20
+_SECOND = 10**9
+
+
+@dataclass(frozen=True)
+class Edit:
+    """`values` by their place in the stack file; what it `does` to which resource, in Pulumi's words.
+
+    `shows` is the evidence, by container (its name without the stack's).
+    """
+
+    name: str
+    values: Mapping[str, object]
+    does: Mapping[str, str]
+    shows: Mapping[str, Shows] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What the edits need to know of this run: its stack, a folder of models, the engine, what is free."""
+
+    stack: str
+    models: Path
+    docker_host: str
+    subnet: IPv4Network
+    ports: Sequence[int]
+
+
+SERVER_IMAGE = "again/tf-serving-simulator:2.14.1-gpu"
+ENVOY_IMAGE = "again/tf-serving-envoy:1.40.0"
+"""Second names of the images that the stack begins with."""
+
+
+@dataclass(frozen=True)
+class PoolEdit:
+    """An edit that touches the containers of one pool alone; places are below the pool."""
+
+    values: Mapping[str, object]
+    shows: Shows
+    does: str = "replaced"
+
+    def on(self, lane: int) -> Edit:
+        """The edit of one of the pools; `gpu.` stands for the pool's GPU."""
+        below = {f"pools[{lane}].{place}": value for place, value in self.values.items()}
+        values = {
+            place.replace(f"pools[{lane}].gpu.", f"nodes[0].gpus[{lane}]."): value
+            for place, value in below.items()
+        }
+        name = ", ".join(self.values)
+        return Edit(name, values, {_server(lane): self.does}, {instance(lane): self.shows})
+
+
+def instance(gpu: int) -> str:
+    """The container on a GPU."""
+    return f"here-gpu{gpu}"
+
+
+def _server(gpu: int) -> str:
+    return f"{instance(gpu)}-server"
+
+
+def rounds(ground: Ground) -> list[list[Edit]]:
+    """All edits. Those of a round are made in one `up`: no two of them touch the same container."""
+    pool_edits = _pool_edits(ground)
+    lanes = [[edit.on(lane) for edit in pool_edits[lane :: len(LANES)]] for lane in range(len(LANES))]
+    side_by_side = zip_longest(*lanes, _front_end_edits(ground))
+    return [[edit for edit in edits if edit] for edits in side_by_side] + _stack_edits(ground)
+
+
+def _batching(name: str, value: object) -> PoolEdit:
+    return PoolEdit({f"batching.{name}": value}, in_file(BATCHING_CONFIG, f"{name} {{ value: {value} }}"))
+
+
+def _pool_edits(ground: Ground) -> list[PoolEdit]:
+    elsewhere = str(ground.models / "elsewhere" / "half_plus_two")
+    return [
+        _batching("max_batch_size", 16),
+        _batching("batch_timeout_micros", 3000),
+        _batching("num_batch_threads", 3),
+        _batching("max_enqueued_batches", 50),
+        PoolEdit(
+            {"batching.allowed_batch_sizes": [8, 32]},
+            in_file(BATCHING_CONFIG, "allowed_batch_sizes: 8\nallowed_batch_sizes: 32"),
+        ),
+        PoolEdit(
+            {"batching.pad_variable_length_inputs": True},
+            in_file(BATCHING_CONFIG, "pad_variable_length_inputs: true"),
+        ),
+        PoolEdit(
+            {"batching.enable_large_batch_splitting": True, "batching.max_execution_batch_size": 8},
+            in_file(BATCHING_CONFIG, "max_execution_batch_size { value: 8 }"),
+        ),
+        PoolEdit(
+            {"batching.preset": "throughput"},
+            in_file(BATCHING_CONFIG, "max_enqueued_batches { value: 400 }"),
+        ),
+        PoolEdit(
+            {"batching": REMOVED, "batching_file": "batching.config"},
+            in_file(BATCHING_CONFIG, "max_enqueued_batches { value: 77 }"),
+        ),
+        PoolEdit({"gpu_memory.allow_growth": False}, variable("TF_FORCE_GPU_ALLOW_GROWTH=false")),
+        PoolEdit({"gpu_memory.fraction": 0.5}, argument("--per_process_gpu_memory_fraction=0.5")),
+        PoolEdit(
+            {"memory.container_mib": 160},
+            each(held("HostConfig.Memory", 160 * _MIB), held("HostConfig.MemorySwap", 160 * _MIB)),
+            "updated",
+        ),
+        PoolEdit({"memory.shm_mib": 32}, held("HostConfig.ShmSize", 32 * _MIB)),
+        PoolEdit({"threads.grpc_max": 40}, argument("--grpc_max_threads=40")),
+        PoolEdit({"threads.rest": 41}, argument("--rest_api_num_threads=41")),
+        PoolEdit({"threads.intra_op": 2}, argument("--tensorflow_intra_op_parallelism=2")),
+        PoolEdit({"threads.inter_op": 3}, argument("--tensorflow_inter_op_parallelism=3")),
+        PoolEdit(
+            {f"server.{name}": value for name, value in _SERVER_FLAGS.items()},
+            each(*(argument(f"--{name}={str(value).lower()}") for name, value in _SERVER_FLAGS.items())),
+        ),
+        PoolEdit({"log_level": "error"}, variable("TF_CPP_MIN_LOG_LEVEL=2")),
+        PoolEdit({"load_timeout_s": 70}, held("Config.Healthcheck.StartPeriod", 70 * _SECOND)),
+        PoolEdit({"gpu.uuid": uuid(9)}, variable(f"NVIDIA_VISIBLE_DEVICES={uuid(9)}")),
+        PoolEdit({"gpu.cpus": "0-1"}, held("HostConfig.CpusetCpus", "0-1"), "updated"),
+        PoolEdit({"models[0].versions": {"latest": 2}}, in_file(MODELS_CONFIG, "num_versions: 2")),
+        PoolEdit(
+            {"models[0].versions": {"specific": [1, 2]}, "models[0].labels": {"stable": 1, "canary": 2}},
+            in_file(MODELS_CONFIG, 'key: "canary"'),
+        ),
+        PoolEdit({"models[0].versions": {"all": True}}, in_file(MODELS_CONFIG, "all {}")),
+        PoolEdit({"models[0].path": elsewhere}, mounted(elsewhere)),
+    ]
+
+
+# Those of the simulated version.
+_SERVER_FLAGS: dict[str, str | int | bool] = {
+    "num_load_threads": 1,
+    "num_unload_threads": 2,
+    "max_num_load_retries": 3,
+    "load_retry_interval_micros": 4000,
+    "file_system_poll_wait_seconds": 5,
+    "flush_filesystem_caches": False,
+    "saved_model_tags": "serve",
+    "enable_model_warmup": False,
+    "num_request_iterations_for_warmup": 6,
+    "rest_api_enable_cors_support": True,
+    "remove_unused_fields_from_bundle_metagraph": False,
+    "enable_signature_method_name_check": True,
+    "prefer_tflite_model": False,
+    "xla_cpu_compilation_enabled": True,
+}
+
+
+def _front_end_edits(ground: Ground) -> list[Edit]:
+    rest_port, grpc_port, metrics_port = ground.ports
+
+    def front_end(name: str, value: object, shows: Shows) -> Edit:
+        return Edit(name, {f"front_end.{name}": value}, {_PROXY: "replaced"}, {PROXY: shows})
+
+    return [
+        front_end("max_request_mib", 9, in_file(_BOOTSTRAP, f"max_request_bytes: {9 * _MIB}")),
+        front_end("max_concurrent", 77, in_file(_BOOTSTRAP, "max_requests: 77")),
+        front_end("workers", 2, argument("--concurrency", "2")),
+        front_end("memory_mib", 600, held("HostConfig.Memory", 600 * _MIB)),
+        front_end("rest_port", rest_port, published(rest_port, "127.0.0.1")),
+        front_end("grpc_port", grpc_port, published(grpc_port, "127.0.0.1")),
+        front_end("metrics_port", metrics_port, published(metrics_port, "127.0.0.1")),
+        front_end("bind", "127.0.0.2", published(rest_port, "127.0.0.2")),
+        Edit(
+            "images.envoy",
+            {"images.envoy": ENVOY_IMAGE},
+            {"here-envoy-image": "replaced", _PROXY: "replaced"},
+            {PROXY: held("Config.Image", ENVOY_IMAGE)},
+        ),
+    ]
+
+
+def _stack_edits(ground: Ground) -> list[list[Edit]]:
+    return [
+        *([edit] for edit in _edits_of_all(ground)),
+        [_renamed_pool(), _models_file()],
+        [_renamed_model(), _second_model(ground)],
+        *_slot_edits(),
+        *([edit] for edit in _network_edits(ground)),
+    ]
+
+
+def _edits_of_all(ground: Ground) -> list[Edit]:
+    servers = {_server(gpu): "replaced" for gpu, _ in enumerate(LANES)}
+    everything = {**servers, _PROXY: "replaced"}
+
+    def of_servers(shows: Shows) -> dict[str, Shows]:
+        return {instance(gpu): shows for gpu, _ in enumerate(LANES)}
+
+    unseen: dict[str, object] = {
+        "environment": "staging",
+        "nodes[0].address": "localhost",
+        "nodes[0].docker.endpoint": ground.docker_host,
+        "nodes[0].driver": "535.129.03",
+        "nodes[0].memory_mib": 5000,
+        **{f"nodes[0].gpus[{gpu}].numa_node": 1 for gpu in range(4)},
+        "nodes[0].gpus[0].model": "a100-80g",
+        "pools[0].client_batch_size": 4,
+        "pools[0].models[0].gpu_mib": 10,
+        "pools[0].models[0].disk_mib": 20,
+        "pools[0].all_gpus": True,
+    }
+    timeout = argument("--rest_api_timeout_in_ms=31000")
+    stop = held("Config.StopTimeout", 6)
+    interval = held("Config.Healthcheck.Interval", 2 * _SECOND)
+    return [
+        Edit("what no container reads", unseen, {}),
+        Edit(
+            "images.server",
+            {"images.server": SERVER_IMAGE},
+            {**servers, "here-server-image": "replaced"},
+            of_servers(held("Config.Image", SERVER_IMAGE)),
+        ),
+        Edit(
+            "request_timeout_s",
+            {"front_end.request_timeout_s": 31},
+            everything,
+            {**of_servers(timeout), PROXY: in_file(_BOOTSTRAP, 'request_timeout: "31s"')},
+        ),
+        Edit("stop_timeout_s", {"rollout.stop_timeout_s": 6}, everything, {**of_servers(stop), PROXY: stop}),
+        Edit("health_interval_s", {"rollout.health_interval_s": 2}, servers, of_servers(interval)),
+    ]
+
+
+def _renamed_pool() -> Edit:
+    values = {"pools[0].name": "first", "pools[0].renamed_from": "one"}
+    return Edit("pool name", values, {_PROXY: "replaced"}, {PROXY: in_file(_BOOTSTRAP, '"rest-first"')})
+
+
+def _models_file() -> Edit:
+    values = {"pools[2].models": REMOVED, "pools[2].models_file": "models.config"}
+    return Edit(
+        "models_file",
+        values,
+        {_server(2): "replaced"},
+        {instance(2): in_file(MODELS_CONFIG, "num_versions: 3")},
+    )
+
+
+def _renamed_model() -> Edit:
+    return Edit(
+        "model name",
+        {"pools[0].models[0].name": "renamed"},
+        {_server(0): "replaced", _PROXY: "replaced"},
+        {instance(0): in_file(MODELS_CONFIG, '"renamed"'), PROXY: in_file(_BOOTSTRAP, "renamed")},
+    )
+
+
+def _second_model(ground: Ground) -> Edit:
+    path = str(ground.models / "half_plus_two")
+    optimized = {"kind": "fp16", "path": str(ground.models / "elsewhere" / "half_plus_two")}
+    return Edit(
+        "a second model, with an optimized form",
+        {"pools[1].models[1]": {"name": "second", "path": path, "optimized": optimized}},
+        {_server(1): "replaced", _PROXY: "replaced"},
+        {
+            instance(1): in_file(MODELS_CONFIG, '"second_original"'),
+            PROXY: in_file(_BOOTSTRAP, "second_original"),
+        },
+    )
+
+
+def _slot_edits() -> list[list[Edit]]:
+    added = Edit(
+        "a slot is added",
+        {"pools[0].slots[0].gpus": [0, 3], "pools[0].all_gpus": False},
+        {instance(3): "created", _server(3): "created", _PROXY: "replaced"},
+        {instance(3): in_file(MODELS_CONFIG, '"renamed"'), PROXY: in_file(_BOOTSTRAP, '"here-gpu3"')},
+    )
+    reordered = Edit("the order of slots", {"pools[0].slots[0].gpus": [3, 0]}, {})
+    no_batching = Edit(
+        "no batching",
+        {"pools[1].batching": REMOVED},
+        {_server(1): "replaced", "two-batching": "deleted"},
+        {instance(1): lacks(argument("--enable_batching=true"))},
+    )
+    moved = Edit(
+        "a slot of another pool",
+        {"pools[0].slots[0].gpus": [0], "pools[1].slots[0].gpus": [3, 1]},
+        {_server(3): "replaced", _PROXY: "replaced"},
+        {instance(3): in_file(MODELS_CONFIG, '"two"')},
+    )
+    removed = Edit(
+        "a slot is removed",
+        {"pools[1].slots[0].gpus": [1]},
+        {instance(3): "deleted", _server(3): "deleted", _PROXY: "replaced"},
+        {PROXY: lacks(in_file(_BOOTSTRAP, '"here-gpu3"'))},
+    )
+    return [[added], [reordered, no_batching], [moved], [removed]]
+
+
+def _network_edits(ground: Ground) -> list[Edit]:
+    does = dict.fromkeys(
+        [*(_server(gpu) for gpu, _ in enumerate(LANES)), _PROXY, "here-serving", "here-front"], "replaced"
+    )
+
+    def on_networks(begin: str) -> dict[str, Shows]:
+        addresses = {instance(gpu): ground.subnet[10 + 7 * gpu] for gpu, _ in enumerate(LANES)}
+        addresses[PROXY] = ground.subnet[2]
+        shows = {name: on_network(f"{begin}-serving", str(ip)) for name, ip in addresses.items()}
+        return {**shows, PROXY: each(shows[PROXY], on_network(f"{begin}-front", str(ground.subnet[130])))}
+
+    return [
+        Edit("subnet", {"nodes[0].subnet": str(ground.subnet)}, does, on_networks(f"{ground.stack}.here")),
+        Edit("network_name", {"nodes[0].network_name": "other"}, does, on_networks("other")),
+    ]
