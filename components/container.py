@@ -38,8 +38,8 @@ class Attachment:
 class ContainerArgs:
     """What differs from one container of ours to the next.
 
-    `files` maps a path in the container to its text, `mounts` one to the folder of the node that is seen there,
-    read-only; `ports` are published. Memory is in MiB.
+    `files` maps a path in the container to its text, `mounts` one to the folder of the node that is seen
+    there, read-only; `ports` are published. Memory is in MiB.
     """
 
     name: str
