@@ -41,8 +41,8 @@ class Attachment:
 class ContainerArgs:
     """What differs from one container of ours to the next.
 
-    `files` maps a path in the container to its text, `mounts` a folder of the node to where it is seen,
-    read-only; `ports` are published. Memory is in MiB.
+    `files` maps a path in the container to its text, `mounts` one to the folder of the node that is seen
+    there, read-only; `ports` are published. Memory is in MiB.
     """
 
     name: str
@@ -85,7 +85,7 @@ def make_container(
         ],
         mounts=[
             docker.ContainerMountArgs(type="bind", source=source, target=target, read_only=True)
-            for source, target in sorted(args.mounts.items(), key=lambda mount: mount[1])
+            for target, source in sorted(args.mounts.items())
         ],
         # The default bridge, which the provider then takes the container off: it would join a network that is
         # named here at once, at any address, and the fixed address would be left out without a word. Not left

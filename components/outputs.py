@@ -1,66 +1,18 @@
-"""What other teams read from a stack: flat, typed, versioned.
+"""The outputs of a stack, built from its plan: what `contract.py` promises to other teams."""
 
-A consumer validates what `StackReference` hands it with `StackOutputs`. `CONTRACT_VERSION` rises with every
-change that could break a reader: a field renamed, removed or given another meaning.
-"""
-
-from pydantic import BaseModel, ConfigDict
-
+from components.contract import CONTRACT_VERSION, InstanceOutput, MetricsTarget, ModelOutput, StackOutputs
 from components.plan import Plan
 from components.pool_settings import Pool
 from components.settings import Settings
 
-CONTRACT_VERSION = 1
-
-
-class _Output(BaseModel):
-    # Not strict: a StackReference hands whole numbers over as floats.
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ModelOutput(_Output):
-    """A served model; `max_batch_size` is the most examples in one request, None without batching."""
-
-    name: str
-    pool: str
-    rest_urls: list[str]
-    max_batch_size: int | None = None  # the engine drops what is None
-
-
-class InstanceOutput(_Output):
-    """An instance and what it owns: `gpu_uuids` holds one UUID, unless the instance has all GPUs by name.
-
-    `name` is what the response header `x-served-by` says.
-    """
-
-    name: str
-    pool: str
-    node: str
-    slot: str
-    gpu_uuids: list[str]
-    models: list[str]
-
-
-class MetricsTarget(_Output):
-    """A Prometheus page: `address` is on the loopback of `node`."""
-
-    job: str
-    node: str
-    address: str
-    path: str
-
-
-class StackOutputs(_Output):
-    """Every output of a stack. `rest_url` and `grpc_target` are the first node's, for stacks of one node."""
-
-    contract_version: int
-    rest_url: str
-    rest_urls: list[str]
-    grpc_target: str
-    grpc_targets: list[str]
-    models: list[ModelOutput]
-    instances: list[InstanceOutput]
-    metrics_targets: list[MetricsTarget]
+__all__ = [
+    "CONTRACT_VERSION",
+    "InstanceOutput",
+    "MetricsTarget",
+    "ModelOutput",
+    "StackOutputs",
+    "stack_outputs",
+]
 
 
 def stack_outputs(settings: Settings, plan: Plan) -> StackOutputs:

@@ -83,7 +83,7 @@ def _container(
         environment=flags.server_environment(plan),
         user="0:0",
         files=files,
-        mounts={model.source: model.target for model in plan.models},
+        mounts={model.target: model.source for model in plan.models},
         attachments=[Attachment(network=network, address=str(plan.address))],
         gpus=[slot.uuid for slot in plan.slots],
         cpus=plan.cpus,
