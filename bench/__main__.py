@@ -27,18 +27,30 @@ def preview(toolchain: Toolchain) -> Iterator[str]:
     """A preview of the program against the same leaf resources written flat, in interleaved pairs."""
     yield "| nodes x GPUs | resources | program, s | flat, s | ratio | ratio CPU | MiB | flat | processes |"
     yield "|---|---|---|---|---|---|---|---|---|"
+    programs = []
     for nodes in (1, 10, 100):
         config = stacks.fleet(nodes)
         flat = flat_program(config, "bench")
         ours, theirs = _pairs(toolchain, config, flat)
         wall = ratio([s.wall_s for s in ours], [s.wall_s for s in theirs])
         cpu = ratio([s.cpu_s for s in ours], [s.cpu_s for s in theirs])
+        programs.append(f"{nodes} nodes: {_by_program(ours)}")
         yield (
             f"| {nodes} x 4 | {count_leaves(flat)} | {_seconds(ours)} | {_seconds(theirs)} "
             f"| {wall:.3f} | {cpu:.3f} "
             f"| {max(s.peak_mib for s in ours):.0f} | {max(s.peak_mib for s in theirs):.0f} "
             f"| {max(s.processes for s in ours)} |"
         )
+    yield ""
+    yield "Where the program's CPU time goes, as sampled:"
+    yield ""
+    yield from (f"- {line}" for line in programs)
+
+
+def _by_program(samples: list[Sample]) -> str:
+    median = sorted(samples, key=lambda sample: sample.wall_s)[len(samples) // 2]
+    parts = sorted(median.cpu_by_program.items(), key=lambda part: -part[1])
+    return ", ".join(f"{name} {seconds:.1f} s" for name, seconds in parts if seconds >= 0.1)
 
 
 def _pairs(toolchain: Toolchain, config: stacks.Config, flat: str) -> tuple[list[Sample], list[Sample]]:

@@ -5,6 +5,7 @@ import statistics
 import subprocess
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ class Sample:
     cpu_s: float
     peak_mib: float
     processes: int
+    cpu_by_program: Mapping[str, float]
+    """As sampled: the last tenth of a second of each process is not in it."""
 
 
 def run(command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> Sample:
@@ -41,7 +44,7 @@ def run(command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> Sample:
     if process.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} failed:\n{output[-4000:]}")
     cpu = after.children_user + after.children_system - before.children_user - before.children_system
-    return Sample(wall, cpu, watcher.peak_kib / 1024, watcher.most)
+    return Sample(wall, cpu, watcher.peak_kib / 1024, watcher.most, watcher.cpu_by_program())
 
 
 def ratio(first: Sequence[float], second: Sequence[float]) -> float:
@@ -53,6 +56,7 @@ class _Watcher:
     def __init__(self, root: int) -> None:
         self.peak_kib = 0
         self.most = 0
+        self._cpu: dict[int, tuple[str, float]] = {}
         self._root = root
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch)
@@ -62,11 +66,18 @@ class _Watcher:
         self._stop.set()
         self._thread.join()
 
+    def cpu_by_program(self) -> dict[str, float]:
+        total: dict[str, float] = defaultdict(float)
+        for name, seconds in self._cpu.values():
+            total[name] += seconds
+        return dict(total)
+
     def _watch(self) -> None:
         while not self._stop.wait(_SAMPLE_S):
             pids = _family(self._root)
             self.peak_kib = max(self.peak_kib, sum(map(_resident_kib, pids)))
             self.most = max(self.most, len(pids))
+            self._cpu |= {pid: used for pid in pids if (used := _cpu_seconds(pid))}
 
 
 def _family(root: int) -> list[int]:
@@ -80,6 +91,15 @@ def _family(root: int) -> list[int]:
         except OSError:
             continue
     return family
+
+
+def _cpu_seconds(pid: int) -> tuple[str, float] | None:
+    try:
+        name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(")")
+    except OSError:
+        return None
+    user, system = rest.split()[11:13]
+    return name, (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def _resident_kib(pid: int) -> int:
