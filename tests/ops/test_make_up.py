@@ -108,6 +108,22 @@ def test_an_engine_that_was_killed_comes_back_with_the_stack(deployed: str, chec
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
 
 
+def test_heal_takes_away_what_the_state_does_not_know_and_nothing_else(
+    deployed: str, checkout: Checkout
+) -> None:
+    before = containers(checkout)
+    image = "tf-serving-simulator:2.14.1-gpu"
+    for name, stack in (("stray", "local"), ("another", "other")):
+        labels = [f"--label=tf-serving.stack={stack}", "--label=tf-serving.node=local"]
+        command = ["docker", "--host", checkout.engine().docker_host, "create", f"--name={name}", *labels]
+        subprocess.run([*command, image, "x"], capture_output=True, check=True)
+    done = checkout.make("heal")
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    assert "Removed: container stray on node local" in done.stderr
+    assert containers(checkout) == sorted([*before, "another"])
+    assert checkout.make("up", "ARGS=--expect-no-changes").returncode == 0
+
+
 def test_down_leaves_no_container_no_state_and_no_engine_and_can_be_repeated(
     deployed: str, checkout: Checkout
 ) -> None:
