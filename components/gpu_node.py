@@ -50,8 +50,12 @@ class GpuNode(pulumi.ComponentResource):
             )
             for role, image in args.plan.images.items()
         }
-        serving = self._network(f"{name}-serving", args.plan.serving_network, args.plan.labels, internal=True)
-        front = self._network(f"{name}-front", args.plan.front_network, args.plan.labels, internal=False)
+        serving = self._network(
+            f"{name}-serving", args.plan.serving_network, args.plan.network_labels, internal=True
+        )
+        front = self._network(
+            f"{name}-front", args.plan.front_network, args.plan.network_labels, internal=False
+        )
         self.serving_network = serving.name
         self.front_network = front.name
         self.register_outputs({"serving_network": self.serving_network, "front_network": self.front_network})
