@@ -32,11 +32,18 @@ class GpuNode(pulumi.ComponentResource):
     def __init__(self, name: str, args: GpuNodeArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("tf-serving:gpu_node:GpuNode", name, None, opts)
         spec = args.plan.spec.docker
+        # Unset, each of these comes from the shell (DOCKER_CONTEXT, DOCKER_KEY_MATERIAL, ...), and a context
+        # there wins over the host that is named here.
+        of_the_shell = None if spec.endpoint == "default" else ""
         self.provider = docker.Provider(
             f"{name}-docker",
             host=None if spec.endpoint == "default" else spec.endpoint,
+            context=of_the_shell,
             ssh_opts=list(spec.ssh_options) or None,
-            cert_path=spec.cert_path,
+            cert_path=spec.cert_path or of_the_shell,
+            ca_material=of_the_shell,
+            cert_material=of_the_shell,
+            key_material=of_the_shell,
             opts=pulumi.ResourceOptions(parent=self),
         )
         # Pulled before a container is stopped for its successor, and kept: a pull of gigabytes in between
