@@ -33,12 +33,19 @@ class GpuNode(pulumi.ComponentResource):
     def __init__(self, name: str, args: GpuNodeArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("tf-serving:gpu_node:GpuNode", name, None, opts)
         spec = args.plan.spec.docker
+        # Unset, each of these comes from the shell (DOCKER_CONTEXT, DOCKER_KEY_MATERIAL, ...), and a context
+        # there wins over the host that is named here.
+        of_the_shell = None if spec.endpoint == "default" else ""
         self.provider = docker.Provider(
             f"{name}-docker",
             host=None if spec.endpoint == "default" else spec.endpoint,
+            context=of_the_shell,
             ssh_opts=list(spec.ssh_options) or None,
             # The provider does not know what `~` stands for; a relative path is the project's, where it runs.
-            cert_path=str(Path(spec.cert_path).expanduser()) if spec.cert_path else None,
+            cert_path=str(Path(spec.cert_path).expanduser()) if spec.cert_path else of_the_shell,
+            ca_material=of_the_shell,
+            cert_material=of_the_shell,
+            key_material=of_the_shell,
             opts=pulumi.ResourceOptions(parent=self),
         )
         # Pulled before a container is stopped for its successor, and kept: a pull of gigabytes in between
@@ -52,8 +59,12 @@ class GpuNode(pulumi.ComponentResource):
             )
             for role, image in args.plan.images.items()
         }
-        serving = self._network(f"{name}-serving", args.plan.serving_network, args.plan.labels, internal=True)
-        front = self._network(f"{name}-front", args.plan.front_network, args.plan.labels, internal=False)
+        serving = self._network(
+            f"{name}-serving", args.plan.serving_network, args.plan.network_labels, internal=True
+        )
+        front = self._network(
+            f"{name}-front", args.plan.front_network, args.plan.network_labels, internal=False
+        )
         self.serving_network = serving.name
         self.front_network = front.name
         self.register_outputs({"serving_network": self.serving_network, "front_network": self.front_network})

@@ -146,7 +146,7 @@ class Node(Model):
     subnet: IPv4Network
     """Private network of the containers, /24 or larger: instances in the lower half, Envoy in the upper."""
     network_name: Slug | None = None
-    """Begins the names of the node's Docker networks. Unset: the stack's and the node's names."""
+    """Begins the names of the node's Docker networks. Unset: the stack's name."""
     hardware: str | None = None
     """A known machine, such as `a100-80g-x4`, which says where each GPU sits; then give `gpu_uuids`."""
     gpu_uuids: tuple[GpuId, ...] = ()

@@ -148,7 +148,7 @@ class NodePlan:
     """Envoy alone: it publishes the ports."""
     instances: tuple[InstancePlan, ...]
     front_end: FrontEndPlan
-    labels: tuple[tuple[str, str], ...]
+    network_labels: tuple[tuple[str, str], ...]
 
     @property
     def images(self) -> dict[str, str]:
@@ -242,14 +242,16 @@ class _Builder:
     def node(self, node: Node) -> NodePlan:
         serving, front = node.subnet.subnets(prefixlen_diff=1)
         instances = tuple(self._instances(node, serving))
-        networks = node.network_name or f"{self.stack}.{node.name}"
+        # Without the node's name: when that changes, networks of another name or label would be replaced, and
+        # all that is attached to them at once.
+        networks = node.network_name or self.stack
         return NodePlan(
             spec=node,
             serving_network=_network(f"{networks}-serving", serving),
             front_network=_network(f"{networks}-front", front),
             instances=instances,
             front_end=self._front_end(node, serving, front, instances),
-            labels=self._labels(node.name, role="node"),
+            network_labels=self._labels(role="network"),
         )
 
     def _instances(self, node: Node, subnet: IPv4Network) -> Iterator[InstancePlan]:
@@ -296,7 +298,7 @@ class _Builder:
             request_timeout_s=self.settings.front_end.request_timeout_s,
             rollout=self.settings.rollout,
             follows=placement.follows,
-            labels=self._labels(placement.node, role="instance", instance=name, gpu=gpus),
+            labels=self._labels(node=placement.node, role="instance", instance=name, gpu=gpus),
         )
 
     def _models(self, model: ServedModel) -> Iterator[ModelPlan]:
@@ -344,11 +346,11 @@ class _Builder:
             front_address=front[_FRONT_END_HOST],
             pools=tuple(pool for pool in pools if pool.endpoints),
             stop_timeout_s=self.settings.rollout.stop_timeout_s,
-            labels=self._labels(node.name, role="front-end"),
+            labels=self._labels(node=node.name, role="front-end"),
         )
 
-    def _labels(self, node: str, **more: str) -> tuple[tuple[str, str], ...]:
-        named = {"stack": self.stack, "node": node, **more}
+    def _labels(self, **more: str) -> tuple[tuple[str, str], ...]:
+        named = {"stack": self.stack, **more}
         return tuple(sorted((f"tf-serving.{key}", value) for key, value in named.items()))
 
 

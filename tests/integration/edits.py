@@ -34,7 +34,7 @@ _SECOND = 10**9
 
 @dataclass(frozen=True)
 class Edit:
-    """`values` by their place in the stack file; what it `does` to which resource, in Pulumi's words.
+    """`values` by their place in the stack file; what it `does` to which Docker resource, in Pulumi's words.
 
     `shows` is the evidence, by container (its name without the stack's).
     """
@@ -295,14 +295,14 @@ def _slot_edits() -> list[list[Edit]]:
     added = Edit(
         "a slot is added",
         {"pools[0].slots[0].gpus": [0, 3], "pools[0].all_gpus": False},
-        {instance(3): "created", _server(3): "created", _PROXY: "replaced"},
+        {_server(3): "created", _PROXY: "replaced"},
         {instance(3): in_file(MODELS_CONFIG, '"renamed"'), PROXY: in_file(_BOOTSTRAP, '"here-gpu3"')},
     )
     reordered = Edit("the order of slots", {"pools[0].slots[0].gpus": [3, 0]}, {})
     no_batching = Edit(
         "no batching",
         {"pools[1].batching": REMOVED},
-        {_server(1): "replaced", "two-batching": "deleted"},
+        {_server(1): "replaced"},
         {instance(1): lacks(argument("--enable_batching=true"))},
     )
     moved = Edit(
@@ -314,7 +314,7 @@ def _slot_edits() -> list[list[Edit]]:
     removed = Edit(
         "a slot is removed",
         {"pools[1].slots[0].gpus": [1]},
-        {instance(3): "deleted", _server(3): "deleted", _PROXY: "replaced"},
+        {_server(3): "deleted", _PROXY: "replaced"},
         {PROXY: lacks(in_file(_BOOTSTRAP, '"here-gpu3"'))},
     )
     return [[added], [reordered, no_batching], [moved], [removed]]
@@ -332,6 +332,6 @@ def _network_edits(ground: Ground) -> list[Edit]:
         return {**shows, PROXY: each(shows[PROXY], on_network(f"{begin}-front", str(ground.subnet[130])))}
 
     return [
-        Edit("subnet", {"nodes[0].subnet": str(ground.subnet)}, does, on_networks(f"{ground.stack}.here")),
+        Edit("subnet", {"nodes[0].subnet": str(ground.subnet)}, does, on_networks(ground.stack)),
         Edit("network_name", {"nodes[0].network_name": "other"}, does, on_networks("other")),
     ]

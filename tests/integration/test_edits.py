@@ -23,7 +23,7 @@ from tests.stacks import Config, changed, without
 
 STACK = "edits"
 _DONE = re.compile(
-    r"^ *[-+~]+ +\S+ (\S+) (created|updated|replaced|deleted)(?! original| replacement)", re.MULTILINE
+    r"^ *[-+~]+ +docker:\S+ (\S+) (created|updated|replaced|deleted)(?! original| replacement)", re.MULTILINE
 )
 _NAMES = [
     (edit.name, number)

@@ -1,0 +1,158 @@
+"""A stack deployed from a shell full of secrets and of hints at other engines: it takes neither.
+
+Canary values are looked for in state, output, logs and containers.
+"""
+
+import copy
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.envoy.harness import free_ports
+from tests.integration.docker_cli import DockerCli
+from tests.integration.small_stack import free_subnets, small_stack
+from tests.pulumi_project import Project
+from tests.stacks import Config
+from toolchain.tools import Toolchain
+
+pytestmark = pytest.mark.integration
+
+STACK = "secret"
+PASSPHRASE = "canary-passphrase-4711"
+OPERATORS = {
+    "AWS_SECRET_ACCESS_KEY": "canary-aws-0815",
+    "DOCKER_AUTH_CONFIG": '{"auths": {"registry.example.com": {"auth": "Y2FuYXJ5LWF1dGg="}}}',
+    "GITHUB_TOKEN": "canary-github-2342",
+    "DOCKER_REGISTRY_USER": "somebody",
+    "DOCKER_REGISTRY_PASS": "canary-registry-6174",
+}
+# What the Docker provider takes for its own settings where it is not told otherwise.
+OTHER_ENGINE = {
+    "DOCKER_HOST": "unix:///nonexistent/docker.sock",
+    "DOCKER_CONTEXT": "elsewhere",
+    "DOCKER_CERT_PATH": "/nonexistent",
+    "DOCKER_CA_MATERIAL": "canary-ca-1089",
+    "DOCKER_CERT_MATERIAL": "canary-cert-3435",
+    "DOCKER_KEY_MATERIAL": "canary-key-1729",
+}
+CONFIG_SECRET = "canary-config-1337"
+CANARIES = ("canary-", "Y2FuYXJ5LWF1dGg=", "BEGIN PRIVATE KEY")
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A stack that was previewed, deployed and changed in the environment of an operator with secrets."""
+
+    project: Project
+    config: Config
+    printed: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory, toolchain: Toolchain, engine: DockerCli) -> Project:
+    env = {**os.environ, **OPERATORS, **OTHER_ENGINE}
+    project = Project(tmp_path_factory.mktemp("pulumi"), toolchain, env)
+    project.env["PULUMI_CONFIG_PASSPHRASE"] = PASSPHRASE
+    return project
+
+
+@pytest.fixture(scope="module")
+def deployed(
+    project: Project, engine: DockerCli, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Deployed]:
+    [subnet] = free_subnets(1)
+    config = small_stack(tmp_path_factory.mktemp("models"), subnet=subnet)
+    config["nodes"][0]["docker"]["endpoint"] = engine.docker_host
+    project.write_stack(STACK, config)
+    printed = {}
+    try:
+        printed["preview"] = project.preview(STACK, "--diff").output
+        first = project.up(STACK, "--logtostderr", "-v=9")
+        assert first.code == 0, first.output[-3000:]
+        printed["first up"] = first.output
+        config["pools"][0]["log_level"] = "error"
+        project.write_stack(STACK, config)
+        printed["second preview"] = project.preview(STACK, "--diff").output
+        printed["second up"] = project.up(STACK, "--diff").output
+        yield Deployed(project, config, printed)
+    finally:
+        project.destroy(STACK)
+
+
+def _leaks(texts: dict[str, str]) -> list[tuple[str, str]]:
+    assert all(texts.values()), "there is nothing to look into"
+    return [(where, canary) for where, text in texts.items() for canary in CANARIES if canary in text]
+
+
+def test_a_nodes_engine_is_its_own_whatever_the_shell_says(deployed: Deployed, engine: DockerCli) -> None:
+    wanted = {f"{STACK}.here-gpu0", f"{STACK}.here-gpu1", f"{STACK}.here-envoy"}
+    assert engine.names("container") == wanted
+    assert deployed.project.up(STACK, "--refresh", "--expect-no-changes").code == 0
+
+
+def test_preview_and_up_print_no_secret_in_their_most_verbose_form(deployed: Deployed) -> None:
+    assert _leaks(deployed.printed) == []
+
+
+def test_the_state_its_history_and_the_outputs_hold_no_secret(deployed: Deployed) -> None:
+    folder = Path(deployed.project.env["PULUMI_BACKEND_URL"].removeprefix("file://"))
+    texts = {str(file.relative_to(folder)): file.read_text() for file in folder.rglob("*.json")}
+    assert any("history" in name for name in texts)
+    texts["export"] = deployed.project.pulumi("stack", "export", "--show-secrets", "--stack", STACK).output
+    texts["outputs"] = deployed.project.pulumi(
+        "stack", "output", "--json", "--show-secrets", "--stack", STACK
+    ).output
+    assert _leaks(texts) == []
+
+
+def test_containers_images_and_networks_hold_no_secret(deployed: Deployed, engine: DockerCli) -> None:
+    texts = {name: engine.run("inspect", name) for name in engine.names("container")}
+    assert len(texts) == 3
+    for name in sorted(texts):
+        pid = int(engine.run("inspect", "--format", "{{.State.Pid}}", name))
+        texts[f"environment of {name}"] = Path(f"/proc/{pid}/environ").read_text()
+        logged = subprocess.run(
+            ["docker", "--host", engine.docker_host, "logs", name],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=True,
+        )
+        texts[f"log of {name}"] = logged.stdout + "."  # a server that logs errors alone may log nothing
+    for network in engine.names("network"):
+        texts[f"network {network}"] = engine.run("network", "inspect", network)
+    assert _leaks(texts) == []
+
+
+def test_a_setting_that_is_encrypted_is_refused_without_showing_it(deployed: Deployed) -> None:
+    # Pulumi decrypts what the program is handed, and from there it would go into state in plain text.
+    project = deployed.project
+    project.write_stack("encrypted", deployed.config)
+    project.pulumi(
+        "config", "set", "--secret", "--stack", "encrypted", "--path", "pools[0].log_level", CONFIG_SECRET
+    )
+    refused = project.preview("encrypted")
+    assert refused.code != 0
+    assert "pools: no setting is a secret" in refused.output
+    assert _leaks({"preview": refused.output}) == []
+
+
+def test_a_key_for_tls_stays_in_its_file(deployed: Deployed, tmp_path: Path) -> None:
+    for name in ("ca.pem", "cert.pem", "key.pem"):
+        (tmp_path / name).write_text("-----BEGIN PRIVATE KEY-----\ncanary-tls-9001\n")
+    [port] = free_ports(1)
+    config = copy.deepcopy(deployed.config)
+    config["nodes"][0]["docker"] = {"endpoint": f"tcp://127.0.0.1:{port}", "cert_path": str(tmp_path)}
+    project = deployed.project
+    project.write_stack("tls", config)
+    preview = project.preview("tls", "--diff")
+    assert preview.code == 0, preview.output
+    failed = project.up("tls")  # nobody listens there; the provider itself is in the state
+    assert failed.code != 0
+    state = project.pulumi("stack", "export", "--show-secrets", "--stack", "tls").output
+    assert "pulumi:providers:docker" in state
+    assert _leaks({"preview": preview.output, "up": failed.output, "state": state}) == []
