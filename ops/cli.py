@@ -61,8 +61,10 @@ def _run(options: argparse.Namespace) -> int:
             return tiers.lint(fix=options.fix)
         case "lock":
             return tiers.lock()
-        case _:
+        case "clean":
             return down.clean()
+        case command:
+            raise AssertionError(f"no function for the command {command}")
 
 
 def _parser() -> argparse.ArgumentParser:
