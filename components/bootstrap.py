@@ -6,8 +6,6 @@ from components.envoy_config import MIB, Config, extension, socket_address
 from components.envoy_listeners import listeners
 from components.plan import FrontEndPlan
 
-__all__ = ["ADMIN_PORT", "bootstrap_yaml", "envoy_bootstrap"]
-
 _CONNECTIONS = 20_000
 # Load is shed as a share of the heap: that share must be reached before the kernel ends the container.
 _HEAP_SHARE = 0.9

@@ -7,8 +7,10 @@ BINARY = "/usr/bin/tensorflow_model_server"
 CONFIG_FOLDER = "/etc/tf-serving"
 MODELS_CONFIG = f"{CONFIG_FOLDER}/models.config"
 BATCHING_CONFIG = f"{CONFIG_FOLDER}/batching.config"
-_LOG_LEVELS = ("info", "warning", "error")
 MONITORING_CONFIG = f"{CONFIG_FOLDER}/monitoring.config"
+
+# TensorFlow counts them: what is below the number is not logged.
+_LOG_LEVELS = ("info", "warning", "error")
 
 
 def server_arguments(instance: InstancePlan) -> tuple[str, ...]:

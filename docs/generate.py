@@ -70,7 +70,7 @@ def reference() -> str:
         [
             "# Reference",
             "",
-            "Written by `make docs` from the code: edit that, not this file.",
+            "Written by `python -m docs.generate` from the code: edit that, not this file.",
             "",
             f"## Settings (`{NAMESPACE}:<key>` in a stack file)",
             "",

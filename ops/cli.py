@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ops import down, heal, lock, paths, setup, tiers, up
 from ops.errors import UserError
 from ops.processes import EXIT_INTERRUPTED, handle_signals
+from ops.requirements import write_locks
 from toolchain.errors import ToolchainError
 
 _ALONE = frozenset({"up", "down", "heal", "clean"})
@@ -62,9 +63,11 @@ def _run(options: argparse.Namespace) -> int:
         case "lint":
             return tiers.lint(fix=options.fix)
         case "lock":
-            return tiers.lock()
-        case _:
+            return write_locks()
+        case "clean":
             return down.clean()
+        case command:
+            raise AssertionError(f"no function for the command {command}")
 
 
 def _parser() -> argparse.ArgumentParser:

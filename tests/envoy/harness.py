@@ -17,7 +17,8 @@ from pathlib import Path
 import grpc
 import yaml
 
-from components.bootstrap import ADMIN_PORT, bootstrap_yaml
+from components.bootstrap import bootstrap_yaml
+from components.envoy_clusters import ADMIN_PORT
 from components.plan import REST_PORT, Endpoint, FrontEndPlan, PoolPlan
 from tests.envoy.pools import ONE_POOL, SmallPool, front_end
 
