@@ -148,14 +148,14 @@ def test_a_nodes_networks_keep_instances_inside(deploy: Deploy) -> None:
     engine = run(deploy, gpu_node)
     networks = {found.name: found for found in engine.of_type(NETWORK)}
     serving, front = networks["mine-serving"].inputs, networks["mine-front"].inputs
-    assert (serving["name"], serving["internal"]) == ("test.gpu-02-serving", True)
-    assert (front["name"], front["internal"]) == ("test.gpu-02-front", False)
+    assert (serving["name"], serving["internal"]) == ("test-serving", True)
+    assert (front["name"], front["internal"]) == ("test-front", False)
     assert serving["ipamConfigs"] == [{"subnet": "172.29.80.0/25", "gateway": "172.29.80.1"}]
     assert front["ipamConfigs"] == [{"subnet": "172.29.80.128/25", "gateway": "172.29.80.129"}]
     assert all(found.delete_before_replace for found in networks.values())
     assert engine.exports == {
-        "serving_network": "test.gpu-02-serving",
-        "front_network": "test.gpu-02-front",
+        "serving_network": "test-serving",
+        "front_network": "test-front",
     }
 
 
@@ -163,10 +163,10 @@ def test_a_nodes_networks_keep_instances_inside(deploy: Deploy) -> None:
     ("docker_settings", "inputs"),
     [
         ({"endpoint": "default"}, {}),
-        ({"endpoint": "unix:///run/docker.sock"}, {"host": "unix:///run/docker.sock"}),
+        ({"endpoint": "unix:///run/docker.sock"}, {"host": "unix:///run/docker.sock", "certPath": ""}),
         (
             {"endpoint": "ssh://svc@gpu01:22", "ssh_options": ["-o", "BatchMode=yes"]},
-            {"host": "ssh://svc@gpu01:22", "sshOpts": '["-o", "BatchMode=yes"]'},
+            {"host": "ssh://svc@gpu01:22", "sshOpts": '["-o", "BatchMode=yes"]', "certPath": ""},
         ),
         (
             {"endpoint": "tcp://gpu01:2376", "cert_path": "/etc/docker/gpu01"},

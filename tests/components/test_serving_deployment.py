@@ -69,8 +69,8 @@ def test_the_local_stack_is_four_servers_and_one_front_end_on_two_networks(local
         "test.local-gpu3",
     ]
     assert sorted(found.inputs["name"] for found in local.of_type(NETWORK)) == [
-        "test.local-front",
-        "test.local-serving",
+        "test-front",
+        "test-serving",
     ]
     assert len(local.of_type(PROVIDER)) == 1
 
@@ -120,7 +120,8 @@ def test_up_waits_for_the_health_of_every_container(two_nodes: Engine) -> None:
 
 def test_what_the_provider_does_not_apply_in_place_replaces_the_container(two_nodes: Engine) -> None:
     for found in two_nodes.of_type(CONTAINER):
-        assert {"healthcheck", "init", "tmpfs"} <= set(found.replace_on_changes), found.name
+        assert {"healthcheck", "init", "mounts", "tmpfs"} <= set(found.replace_on_changes), found.name
+        assert found.delete_before_replace, found.name
 
 
 def test_everything_of_a_node_is_on_that_nodes_engine(two_nodes: Engine) -> None:
@@ -129,7 +130,8 @@ def test_everything_of_a_node_is_on_that_nodes_engine(two_nodes: Engine) -> None
     placed = [*two_nodes.of_type(CONTAINER), *two_nodes.of_type(NETWORK)]
     assert len(placed) == 7 + 4
     for found in placed:
-        assert found.provider.startswith(f"{providers[f'{node_of(found)}-docker'].urn}::"), found.name
+        node = node_of(found) if found.type == CONTAINER else two_nodes.by_urn(found.parent).name
+        assert found.provider.startswith(f"{providers[f'{node}-docker'].urn}::"), found.name
 
 
 def test_a_pool_is_rolled_one_at_a_time_in_the_slot_order_of_the_file(two_nodes: Engine) -> None:
@@ -251,10 +253,10 @@ def test_fixed_addresses_are_inside_the_declared_networks(two_nodes: Engine) -> 
         ]
         for found in two_nodes.of_type(CONTAINER)
     }
-    assert attached["test.gpu-01-gpu2"] == [("test.gpu-01-serving", "172.29.80.24")]
+    assert attached["test.gpu-01-gpu2"] == [("test-serving", "172.29.80.24")]
     assert attached["test.gpu-02-envoy"] == [
-        ("test.gpu-02-serving", "172.29.80.2"),
-        ("test.gpu-02-front", "172.29.80.130"),
+        ("test-serving", "172.29.80.2"),
+        ("test-front", "172.29.80.130"),
     ]
 
 

@@ -80,7 +80,7 @@ def test_in_rollout_order_each_instance_comes_once_and_after_the_one_it_follows(
 def test_the_networks_of_a_node_are_the_halves_of_its_subnet() -> None:
     (node,) = plan(one_node()).nodes
     serving, front = node.serving_network, node.front_network
-    assert (serving.name, front.name) == ("test.gpu-01-serving", "test.gpu-01-front")
+    assert (serving.name, front.name) == ("test-serving", "test-front")
     assert (serving.subnet, front.subnet) == (IPv4Network("172.29.80.0/25"), IPv4Network("172.29.80.128/25"))
     assert (serving.gateway, front.gateway) == (IPv4Address("172.29.80.1"), IPv4Address("172.29.80.129"))
     assert node.front_end.serving_address == IPv4Address("172.29.80.2")
@@ -158,14 +158,15 @@ def test_a_models_folder_is_found_on_the_node(path: str, source: str) -> None:
 
 def test_the_stack_is_in_every_name_that_the_engine_sees() -> None:
     found = plan(two_nodes(), stack="qa")
-    seen = [
+    seen = {
         *(instance.container for instance in found.instances),
         *(node.front_end.container for node in found.nodes),
-        *(node.serving_network.name for node in found.nodes),
-        *(node.front_network.name for node in found.nodes),
-    ]
-    assert len(set(seen)) == 5 + 2 + 4
+    }
+    assert len(seen) == 5 + 2
     assert all(name.startswith("qa.") for name in seen)
+    # Each node's engine has one of either, and a renamed node keeps them.
+    assert {node.serving_network.name for node in found.nodes} == {"qa-serving"}
+    assert {node.front_network.name for node in found.nodes} == {"qa-front"}
 
 
 def test_labels_say_whose_a_container_is() -> None:
