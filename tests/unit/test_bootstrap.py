@@ -33,11 +33,6 @@ def test_the_text_means_exactly_the_data(plan: FrontEndPlan) -> None:
     assert written(plan) == envoy_bootstrap(plan)
 
 
-@every_shape
-def test_the_same_plan_gives_the_same_text(plan: FrontEndPlan) -> None:
-    assert bootstrap_yaml(plan) == bootstrap_yaml(plan)
-
-
 def test_names_that_yaml_takes_for_booleans_or_numbers_stay_names() -> None:
     plan = front_end([SmallPool(name="n", instances=1, models=["on", "1.5"]), TWO_POOLS[1]])
     checks = clusters(plan)["rest-n"]["health_checks"]
