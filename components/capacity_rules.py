@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from components.errors import Problem
-from components.facts import facts, is_gpu_image, server_version, version_number
+from components.facts import Release, facts, is_gpu_image, server_version, version_number
 from components.pool_settings import Pool
 from components.settings import Settings
 from components.slots import Slot, slots_of
@@ -106,10 +106,14 @@ def image_is_known(settings: Settings) -> Iterator[Problem]:
         yield Problem("images.server", f"has no GPU code; use the tag {version}-gpu", image)
 
 
+def _release(settings: Settings) -> Release | None:
+    """What the server's image is; None where `image_is_known` has a finding."""
+    return facts().release(server_version(settings.images.server) or "")
+
+
 def driver_runs_the_image(settings: Settings) -> Iterator[Problem]:
     """Each node's driver is new enough for the CUDA of the image."""
-    image = settings.images.server
-    release = facts().release(server_version(image) or "")
+    image, release = settings.images.server, _release(settings)
     if release is None:
         return
     for n, node in enumerate(settings.nodes):
@@ -123,8 +127,7 @@ def driver_runs_the_image(settings: Settings) -> Iterator[Problem]:
 
 def gpu_is_in_the_image(settings: Settings) -> Iterator[Problem]:
     """The image has kernels for each GPU: without them it compiles for minutes at every start, or fails."""
-    image = settings.images.server
-    release = facts().release(server_version(image) or "")
+    image, release = settings.images.server, _release(settings)
     if release is None:
         return
     for n, node in enumerate(settings.nodes):
@@ -166,8 +169,7 @@ def flags_exist_in_the_version(settings: Settings) -> Iterator[Problem]:
 
 def optimized_models_run(settings: Settings) -> Iterator[Problem]:
     """TF-TRT models need the TensorRT that they were converted with; GPU XLA needs a build that has it."""
-    image = settings.images.server
-    release = facts().release(server_version(image) or "")
+    image, release = settings.images.server, _release(settings)
     if release is None:
         return
     for p, pool in enumerate(settings.pools):
@@ -176,13 +178,15 @@ def optimized_models_run(settings: Settings) -> Iterator[Problem]:
             if form is None:
                 continue
             if form.kind == "xla" and not release.xla_gpu:
+                first = facts().versions(lambda each: each.xla_gpu)[0]
                 yield Problem(
-                    f"{path}.kind", f"{image} cannot compile for the GPU; 2.18.0 and newer can", form.kind
+                    f"{path}.kind", f"{image} cannot compile for the GPU; {first} and newer can", form.kind
                 )
             if form.kind == "tensorrt" and release.tensorrt is None:
+                last = facts().versions(lambda each: each.tensorrt is not None)[-1]
                 yield Problem(
                     f"{path}.kind",
-                    f"{image} was built without TensorRT; 2.17.1 is the last with it",
+                    f"{image} was built without TensorRT; {last} is the last with it",
                     form.kind,
                 )
             if form.tensorrt and release.tensorrt and form.tensorrt != release.tensorrt:

@@ -1,6 +1,7 @@
 """What is known of TensorFlow Serving releases, GPUs and machines: `data/facts.yaml`, typed."""
 
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -82,9 +83,9 @@ class Facts(_Fact):
         """The release that carries `version`, or None when no such version is known."""
         return next((release for release in self.releases if version in release.versions), None)
 
-    def versions(self) -> list[str]:
-        """Every known version, oldest first."""
-        return [version for release in self.releases for version in release.versions]
+    def versions(self, wanted: Callable[[Release], bool] = lambda _: True) -> list[str]:
+        """Every known version of the releases that are wanted, oldest first."""
+        return [version for release in self.releases if wanted(release) for version in release.versions]
 
     def flags_of(self, version: str) -> dict[str, Flag]:
         """The flags that the server of `version` has."""
