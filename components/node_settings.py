@@ -198,7 +198,7 @@ class Node(Model):
         if self.share_cpus:
             return
         owner: dict[int, str] = {}
-        for path, written in self._cpu_sets():
+        for path, _, written in self._cpu_sets():
             cpus = parse_cpus(written)
             rivals = sorted({owner[cpu] for cpu in cpus if cpu in owner})
             if rivals:
@@ -209,21 +209,20 @@ class Node(Model):
                 )
             owner.update(dict.fromkeys(cpus - owner.keys(), path))
 
-    def _cpu_sets(self) -> Iterator[tuple[str, str]]:
+    def _cpu_sets(self) -> Iterator[tuple[str, Gpu, str]]:
         for g, gpu in enumerate(self.gpus):
             if gpu.cpus:
-                yield f"gpus[{g}]", gpu.cpus
+                yield f"gpus[{g}]", gpu, gpu.cpus
             for m, part in enumerate(gpu.mig):
                 if part.cpus:
-                    yield f"gpus[{g}].mig[{m}]", part.cpus
+                    yield f"gpus[{g}].mig[{m}]", gpu, part.cpus
 
     def _cpus_are_on_the_gpus_numa_node(self) -> Iterator[Problem]:
         """A CPU belongs to one NUMA node, so GPUs of different nodes cannot both be beside it."""
         if not self.share_cpus:
             return  # an overlap, and told as one
         home: dict[int, tuple[int, str]] = {}
-        for path, written in self._cpu_sets():
-            gpu = self.gpus[int(path.removeprefix("gpus[").partition("]")[0])]
+        for path, gpu, written in self._cpu_sets():
             for cpu in sorted(parse_cpus(written)):
                 numa_node, first = home.setdefault(cpu, (gpu.numa_node, path))
                 if numa_node != gpu.numa_node:

@@ -3,24 +3,32 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from components.base import repeated
 from components.errors import Problem
 from components.node_settings import FIRST_INSTANCE_HOST, Node
-from components.pool_settings import Pool, SlotGroup, SlotKey
+from components.pool_settings import Pool, SlotKey
 from components.settings import Settings
 from components.slots import slots_of
 
-Placed = tuple[str, Pool, SlotGroup, SlotKey]
-"""Where a slot is named in the stack file, the pool, the group, and the slot's key."""
+
+class Placement(NamedTuple):
+    """A slot as a pool names it: where in the stack file, the pool with its position, the node, the key."""
+
+    path: str
+    position: int
+    pool: Pool
+    node: str
+    key: SlotKey
 
 
-def placements(settings: Settings) -> Iterator[Placed]:
+def placements(settings: Settings) -> Iterator[Placement]:
     """Every slot that a pool names."""
     for p, pool in enumerate(settings.pools):
         for g, group in enumerate(pool.slots):
             for i, key in enumerate(group.gpus):
-                yield f"pools[{p}].slots[{g}].gpus[{i}]", pool, group, key
+                yield Placement(f"pools[{p}].slots[{g}].gpus[{i}]", p, pool, group.node, key)
 
 
 def names_are_unique(settings: Settings) -> Iterator[Problem]:
@@ -56,22 +64,22 @@ def slots_exist(settings: Settings) -> Iterator[Problem]:
             if group.node not in nodes:
                 path = f"pools[{p}].slots[{g}].node"
                 yield Problem(path, f"no such node; accepted: {', '.join(nodes)}", group.node)
-    for path, _, group, key in placements(settings):
-        if group.node in nodes and key not in nodes[group.node]:
-            accepted = ", ".join(repr(known) for known in nodes[group.node])
-            yield Problem(path, f"node {group.node} has no such slot; accepted: {accepted}", key)
+    for path, _, _, node, key in placements(settings):
+        if node in nodes and key not in nodes[node]:
+            accepted = ", ".join(repr(known) for known in nodes[node])
+            yield Problem(path, f"node {node} has no such slot; accepted: {accepted}", key)
 
 
 def slots_have_one_owner(settings: Settings) -> Iterator[Problem]:
     """Two servers on one GPU: the first takes its memory, the second runs out of it."""
     owners: dict[tuple[str, SlotKey], tuple[str, Pool]] = {}
-    for path, pool, group, key in placements(settings):
-        first, owner = owners.setdefault((group.node, key), (path, pool))
+    for path, _, pool, node, key in placements(settings):
+        first, owner = owners.setdefault((node, key), (path, pool))
         if first == path:
             continue
         if pool is owner or not (pool.sharing and owner.sharing):
             remedy = "" if pool is owner else "; or set sharing: true on both pools"
-            message = f"slot {key} of {group.node} is already taken by {first} (pool {owner.name}){remedy}"
+            message = f"slot {key} of {node} is already taken by {first} (pool {owner.name}){remedy}"
             yield Problem(path, message, key)
 
 
@@ -81,9 +89,9 @@ def shared_slots_have_room(settings: Settings) -> Iterator[Problem]:
     Each process holds up to 1 GiB outside TensorFlow's pool (tensorflow/serving#1668), so 5 % stay free.
     """
     sharers: dict[tuple[str, SlotKey], list[tuple[int, Pool]]] = defaultdict(list)
-    for path, pool, group, key in placements(settings):
-        if pool.sharing:
-            sharers[group.node, key].append((int(path[6 : path.index("]")]), pool))
+    for placed in placements(settings):
+        if placed.pool.sharing:
+            sharers[placed.node, placed.key].append((placed.position, placed.pool))
     reported: set[str] = set()
     for (node, key), pools in sharers.items():
         for position, pool in pools:
@@ -172,7 +180,7 @@ def addresses_are_apart(settings: Settings) -> Iterator[Problem]:
 
 def subnets_have_room(settings: Settings) -> Iterator[Problem]:
     """Each slot has an address of its own in the lower half; each further pool on it takes another."""
-    placed = Counter((group.node, key) for _, _, group, key in placements(settings))
+    placed = Counter((each.node, each.key) for each in placements(settings))
     further: Counter[str] = Counter()
     for (name, _), count in placed.items():
         further[name] += count - 1
