@@ -29,36 +29,30 @@ def with_raw_files(config: Mapping[str, object], read: Read) -> tuple[dict[str, 
         if isinstance(pool, dict):
             pool = dict(pool)
             for key, target, convert in _KINDS:
-                if isinstance(pool.get(key), str):
-                    _replace(pool, key, target, convert, read, problems, f"pools[{position}]")
+                name = pool.get(key)
+                if isinstance(name, str) and (wrong := _replace(pool, name, target, convert, read)):
+                    problems.append(Problem(f"pools[{position}].{key}", wrong, name))
         read_pools.append(pool)
     return {**config, "pools": read_pools}, problems
 
 
 def _replace(
-    pool: dict[str, object],
-    key: str,
-    target: str,
-    convert: Callable[[str], object],
-    read: Read,
-    problems: list[Problem],
-    path: str,
-) -> None:
-    name = str(pool[key])
+    pool: dict[str, object], name: str, target: str, convert: Callable[[str], object], read: Read
+) -> str | None:
+    """Set what the file holds; says what is wrong where that cannot be done."""
     if name.startswith("/") or ".." in name.split("/"):
-        problems.append(Problem(f"{path}.{key}", "accepted: a file of this project", name))
-        return
+        return "accepted: a file of this project"
     if target in pool:
-        problems.append(Problem(f"{path}.{key}", f"give this or {target}, not both", name))
-        return
+        return f"give this or {target}, not both"
     try:
         pool[target] = convert(read(name))
     except OSError as error:
-        problems.append(Problem(f"{path}.{key}", f"cannot be read: {error.strerror}", name))
+        return f"cannot be read: {error.strerror}"
     except UnicodeDecodeError as error:
-        problems.append(Problem(f"{path}.{key}", f"is not UTF-8 text: byte {error.start}", name))
+        return f"is not UTF-8 text: byte {error.start}"
     except text_format.ParseError as error:
-        problems.append(Problem(f"{path}.{key}", f"{name}:{_with_position(error)}", name))
+        return f"{name}:{_with_position(error)}"
+    return None
 
 
 def _with_position(error: text_format.ParseError) -> str:
