@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from ipaddress import IPv4Network
@@ -18,14 +17,13 @@ from ops import paths
 from ops.engine import PrivateEngine, ping
 from ops.errors import UserError
 from ops.firewall import system_env
+from ops.install_docker import WITHOUT_ENGINE, install_docker
 from ops.networks import networks_in
 from toolchain.progress import note, step
 
 _DEFAULT_SOCKET = Path("/var/run/docker.sock")
 _GPU = re.compile(r"\b(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
-_APT_PATIENCE_S = 300.0
 _PROBE_IMAGE = "tf-serving-gpu-probe"
-_WITHOUT = "`make preview STACK=prod` works without an engine."
 
 
 @dataclass(frozen=True)
@@ -85,13 +83,13 @@ def _choose() -> Chosen:
             raise UserError(
                 f"{why}\nRun the command as root, for an engine of its own beside that one; or put an "
                 "executable `nvidia-container-runtime-hook` that does nothing on that dockerd's PATH and "
-                f"restart it. {_WITHOUT}"
+                f"restart it. {WITHOUT_ENGINE}"
             )
         note(f"{why}\nSo a private engine is used beside it, which `make down` stops.")
     elif not _may_have_private_engine():
         raise UserError(
             "No Docker Engine answers. Start Docker or point DOCKER_HOST at one; on Debian and Ubuntu, run "
-            f"the command as root and it installs docker.io and starts a private engine. {_WITHOUT}"
+            f"the command as root and it installs docker.io and starts a private engine. {WITHOUT_ENGINE}"
         )
     return Chosen(_start_private(), private=True)
 
@@ -173,44 +171,6 @@ def _may_have_private_engine() -> bool:
     path = system_env()["PATH"]
     programs = all(shutil.which(name, path=path) for name in ("dockerd", "containerd", "ip"))
     return sys.platform == "linux" and os.geteuid() == 0 and (programs or shutil.which("apt-get") is not None)
-
-
-def install_docker() -> None:
-    """Install Debian's docker.io where dockerd, docker or ip is missing. Needs root and apt."""
-    path = system_env()["PATH"]
-    if all(shutil.which(name, path=path) for name in ("dockerd", "containerd", "docker", "ip")):
-        return
-    with step("Install docker.io by apt", "about 1 min"):
-        _apt("update", "-qq")
-        packages = ["docker.io", "iproute2", "iptables"]
-        # Newer Debians keep the client in a package of its own.
-        if _apt_knows("docker-cli"):
-            packages.append("docker-cli")
-        _apt("install", "-y", "-qq", "--no-install-recommends", *packages)
-
-
-def _apt(*arguments: str) -> None:
-    command = ["apt-get", "-o", "DPkg::Lock::Timeout=300", *arguments]
-    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    deadline = time.monotonic() + _APT_PATIENCE_S
-    while True:
-        done = subprocess.run(
-            command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-        )
-        # DPkg::Lock::Timeout is not for the lock of the package lists.
-        if "Could not get lock" not in done.stderr or time.monotonic() > deadline:
-            break
-        time.sleep(2)
-    if done.returncode != 0:
-        tail = "\n".join(f"  {line}" for line in (done.stdout + done.stderr).strip().splitlines()[-15:])
-        raise UserError(
-            f"`apt-get {' '.join(arguments)}` failed with exit code {done.returncode}:\n{tail}\n{_WITHOUT}"
-        )
-
-
-def _apt_knows(package: str) -> bool:
-    done = subprocess.run(["apt-cache", "show", package], capture_output=True, check=False)
-    return done.returncode == 0
 
 
 def _local_stack_text() -> str:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ops import paths, setup
-from ops.docker_host import install_docker
 from ops.errors import UserError
+from ops.install_docker import install_docker
 from ops.processes import run_through
 from ops.samples import table
 from toolchain import golang, python_env
