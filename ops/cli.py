@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ops import down, lock, paths, setup, tiers, up
 from ops.errors import UserError
 from ops.processes import EXIT_INTERRUPTED, handle_signals
+from ops.requirements import write_locks
 from toolchain.errors import ToolchainError
 
 _ALONE = frozenset({"up", "down", "clean"})
@@ -60,7 +61,7 @@ def _run(options: argparse.Namespace) -> int:
         case "lint":
             return tiers.lint(fix=options.fix)
         case "lock":
-            return tiers.lock()
+            return write_locks()
         case "clean":
             return down.clean()
         case command:

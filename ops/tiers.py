@@ -1,7 +1,6 @@
 """`make test`: every tier of tests, each by itself, with what it needs made first."""
 
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -172,20 +171,3 @@ def _summary(outcomes: list[Outcome]) -> None:
     if not all(o.ok for o in outcomes) and not failed:
         words.insert(0, "a tier failed")
     print(f"===== {', '.join(words)} in {seconds:.2f}s =====")
-
-
-def lock() -> int:
-    """Write both lock files, with hashes, by a resolver in a virtual environment of its own."""
-    folder = paths.LOCAL / "lock"
-    python = folder / "bin" / "python"
-    if not python.exists():
-        subprocess.run([str(_python()), "-m", "venv", str(folder)], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", "uv"], check=True)
-    for name in ("requirements", "requirements-dev"):
-        options = ["--generate-hashes", "--no-header", "--no-annotate", "--python-version=3.11", "--quiet"]
-        options.append("--override=requirements-overrides.txt")
-        command = [str(python), "-m", "uv", "pip", "compile", *options, f"{name}.in", "-o", f"{name}.txt"]
-        code = run_through(command, cwd=paths.ROOT, env=os.environ)
-        if code != 0:
-            return code
-    return 0
