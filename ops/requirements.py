@@ -10,7 +10,7 @@ from toolchain import python_env
 
 def write_locks() -> int:
     """Write both lock files, with hashes, by a resolver in a virtual environment of its own."""
-    folder = paths.LOCAL / "lock"
+    folder = paths.LOCAL / "resolver"  # not `lock`: that is the file which `make up` holds
     python = folder / "bin" / "python"
     if not python.exists():
         subprocess.run([str(python_env.ensure_venv(dev=True)), "-m", "venv", str(folder)], check=True)
