@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ops.daemon import children
+
 _SAMPLE_S = 0.1
 
 
@@ -74,11 +76,7 @@ def _family(root: int) -> list[int]:
     while queue:
         pid = queue.pop()
         family.append(pid)
-        try:
-            for task in Path(f"/proc/{pid}/task").iterdir():
-                queue += map(int, (task / "children").read_text().split())
-        except OSError:
-            continue
+        queue += children(pid)
     return family
 
 
