@@ -14,7 +14,7 @@ from tests.envoy.pools import TWO_POOLS, SmallPool, front_end
 pytestmark = pytest.mark.envoy
 
 ODD_NAMES = SmallPool(
-    name="n", instances=1, models=["on", "n", "1.5", "_", "a.b-c_d", "x" * 63, "x." * 31 + "y"]
+    name="n", instances=1, models=["on", "n", "1.5", "_", "a.b-c_d", "m" * 63, "m." * 31 + "n"]
 )
 
 
@@ -34,7 +34,12 @@ PLANS = {
         settings={"request_timeout_s": 1, "max_request_mib": 1, "max_concurrent": 1, "memory_mib": 256}
     ),
     "most of everything": front_end(
-        settings={"request_timeout_s": 3600, "max_request_mib": 1024, "max_concurrent": 1_000_000}
+        settings={
+            "request_timeout_s": 3600,
+            "max_request_mib": 1024,
+            "max_concurrent": 1_000_000,
+            "memory_mib": 8 * 1024,
+        }
     ),
 }
 
