@@ -78,7 +78,8 @@ def slots_have_one_owner(settings: Settings) -> Iterator[Problem]:
         if first == path:
             continue
         if pool is owner or not (pool.sharing and owner.sharing):
-            remedy = "" if pool is owner else "; or set sharing: true on both pools"
+            may_share = pool is not owner and settings.environment != "prod"
+            remedy = "; or set sharing: true on both pools" if may_share else ""
             message = f"slot {key} of {node} is already taken by {first} (pool {owner.name}){remedy}"
             yield Problem(path, message, key)
 

@@ -149,7 +149,7 @@ class ServerOptions(Model):
     mixed_precision: Literal["bfloat16"] | None = None
     """Rewrite CPU operations to this type."""
     enable_grpc_healthcheck_service: bool | None = None
-    """Answer grpc.health.v1: whether the process serves, not whether a model is loaded."""
+    """Answer grpc.health.v1, inside the node alone: whether the process serves, not whether a model does."""
     enable_serialization_as_tensor_content: bool | None = None
     """Encode tensors in responses as raw bytes."""
 

@@ -18,7 +18,7 @@ from components.types import ImageReference, Port
 
 
 class Images(Model):
-    """Container images; in prod with their digest: `make pin` looks it up and writes images.lock.yaml."""
+    """Container images. Tags can move: `make pin` writes their digests to images.lock.yaml, which wins."""
 
     server: ImageReference
     """TensorFlow Serving; the tag names its version (`tensorflow/serving:2.14.1-gpu`)."""

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import cast
 
-from pydantic import BaseModel
-
+from components.facts import facts
 from components.outputs import CONTRACT_VERSION, StackOutputs
 from components.rules import RULES
 from components.settings import Settings
@@ -20,9 +19,17 @@ PROJECT = Path(__file__).resolve().parent.parent
 Schema = Mapping[str, object]
 
 
+# What another key of the same object supplies: (model, that key, the keys that it stands for).
+_ALTERNATIVES = (
+    ("Pool", "models_file", ("models",)),
+    ("Batching", "preset", ("max_batch_size", "batch_timeout_micros")),
+)
+_FORMATS = {"ipv4": "an IPv4 address", "ipv4network": "a network, such as 172.29.80.0/24"}
+
+
 def stack_schema() -> str:
     """JSON Schema of a whole `Pulumi.<stack>.yaml`, for editors."""
-    settings = Settings.model_json_schema()
+    settings = _settings_schema()
     properties = cast("dict[str, Schema]", settings["properties"])
     required = cast("list[str]", settings["required"])
     schema = {
@@ -48,18 +55,24 @@ def stack_schema() -> str:
     return json.dumps(schema, indent=2) + "\n"
 
 
+def _settings_schema() -> dict[str, object]:
+    """The settings' own schema, with the names that facts.yaml knows."""
+    schema = Settings.model_json_schema()
+    for model, key, known in (("Node", "hardware", facts().hardware), ("Gpu", "model", facts().gpus)):
+        field = schema["$defs"][model]["properties"][key]
+        field["anyOf"] = [{"enum": sorted(known)}, {"type": "null"}]
+    return schema
+
+
 def _with_alternatives(models: Mapping[str, Schema]) -> dict[str, Schema]:
     """The models as files may write them: before presets and the server's own files are read in."""
     written: dict[str, Schema] = {**models}
-    for name, alternative, replaced in (
-        ("Pool", "models_file", ["models"]),
-        ("Batching", "preset", ["max_batch_size", "batch_timeout_micros"]),
-    ):
+    for name, alternative, replaced in _ALTERNATIVES:
         required = cast("list[str]", models[name].get("required", []))
         written[name] = {
             **models[name],
             "required": [key for key in required if key not in replaced],
-            "anyOf": [{"required": replaced}, {"required": [alternative]}],
+            "anyOf": [{"required": list(replaced)}, {"required": [alternative]}],
         }
     return written
 
@@ -74,20 +87,36 @@ def reference() -> str:
             "",
             f"## Settings (`{NAMESPACE}:<key>` in a stack file)",
             "",
-            *_models(Settings, "stack file"),
+            *_models(_settings_schema(), "stack file"),
+            "## Batching presets",
+            "",
+            "Where to begin; what a pool sets beside it wins. A lone request waits for the whole timeout.",
+            "",
+            *_presets(),
+            "",
             "## Rules across settings",
             "",
             *(f"- **{rule.__name__.replace('_', ' ')}**: {_first_line(rule.__doc__)}" for rule in RULES),
             "",
             f"## Outputs (contract version {CONTRACT_VERSION})",
             "",
-            *_models(StackOutputs, "outputs"),
+            *_models(StackOutputs.model_json_schema(), "outputs"),
         ]
     )
 
 
-def _models(root: type[BaseModel], name: str) -> Iterator[str]:
-    schema = root.model_json_schema()
+def _presets() -> Iterator[str]:
+    presets = facts().batching_presets
+    keys = list(dict.fromkeys(key for preset in presets.values() for key in preset))
+    yield f"| preset | {' | '.join(f'`{key}`' for key in keys)} |"
+    yield f"|---|{'---|' * len(keys)}"
+    for name, preset in presets.items():
+        values = (preset[key] for key in keys)
+        shown = (json.dumps(list(value) if isinstance(value, tuple) else value) for value in values)
+        yield f"| `{name}` | {' | '.join(shown)} |"
+
+
+def _models(schema: Schema, name: str) -> Iterator[str]:
     yield from _table(name, schema)
     for title, child in cast("dict[str, Schema]", schema.get("$defs", {})).items():
         yield from _table(title, child)
@@ -101,10 +130,15 @@ def _table(title: str, schema: Schema) -> Iterator[str]:
     yield "|---|---|---|---|"
     required = cast("list[str]", schema.get("required", []))
     for key, field in cast("dict[str, Schema]", schema.get("properties", {})).items():
-        default = "required" if key in required else _default(field.get("default"))
+        default = _required(title, key) if key in required else _default(field.get("default"))
         words = str(field.get("description", "")).replace("\n", " ")
         yield f"| `{key}` | {_accepted(field)} | {default} | {words} |"
     yield ""
+
+
+def _required(model: str, key: str) -> str:
+    instead = next((other for name, other, keys in _ALTERNATIVES if name == model and key in keys), None)
+    return f"required, or `{instead}`" if instead else "required"
 
 
 def _default(value: object) -> str:
@@ -123,6 +157,8 @@ def _accepted(field: Schema) -> str:
         return str(field["$ref"]).rpartition("/")[2]
     if "const" in field:
         return json.dumps(field["const"])
+    if "enum" in field:
+        return ", ".join(f"`{value}`" for value in cast("list[str]", field["enum"]))
     if field.get("type") == "array":
         return f"list of {_accepted(cast('Schema', field.get('items', {})))}"
     bounds = [
@@ -135,7 +171,8 @@ def _accepted(field: Schema) -> str:
         )
         if name in field
     ]
-    return " ".join([str(field.get("format") or field.get("type", "object")), *bounds])
+    kind = _FORMATS.get(str(field.get("format"))) or str(field.get("type", "object"))
+    return " ".join([kind, *bounds])
 
 
 def _first_line(text: str | None) -> str:
