@@ -213,3 +213,11 @@ def test_a_pool_cannot_share_a_slot_with_itself() -> None:
     said = refusal(config)
     assert said[0].startswith("pools[0].slots[1].gpus[0]: 0: slot 0 of gpu-01 is already taken by pools[0].")
     assert "sharing" not in said[0]
+
+
+def test_sharing_is_no_way_out_where_it_is_refused() -> None:
+    config = stacks.sharing()
+    for pool in config["pools"]:
+        pool.pop("sharing", None)
+    assert "or set sharing" in "\n".join(refusal(config))
+    assert "or set sharing" not in "\n".join(refusal(config | {"environment": "prod"}))
