@@ -92,7 +92,8 @@ class Drill:
         wanted = {instance.container for instance in plan.instances}
         wanted |= {node.front_end.container for node in plan.nodes}
         healthy = self.engine.run("ps", "--filter", "health=healthy", "--format", "{{.Names}}").split()
-        assert (set(healthy), self.engine.names("container")) == (wanted, wanted)
+        shown = self.engine.run("ps", "--all")
+        assert (set(healthy), self.engine.names("container")) == (wanted, wanted), shown
         networks = {net.name for node in plan.nodes for net in (node.serving_network, node.front_network)}
         # A list: an engine may well hold two networks of one name.
         listed = self.engine.run("network", "ls", "--format", "{{.Name}}").split()

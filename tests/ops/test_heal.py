@@ -11,8 +11,14 @@ from ops.hosts import Host, Result
 from ops.stack import Stack
 from ops.state import Backend
 
-CONTAINER, NETWORK = "c" * 64, "n" * 64
-STATE = {"deployment": {"resources": [{"urn": "a component"}, {"id": CONTAINER}, {"id": NETWORK}]}}
+CONTAINER, NETWORK, HALF_MADE = "c" * 64, "n" * 64, "h" * 64
+RESOURCES = [
+    {"urn": "a component"},
+    {"id": CONTAINER},
+    {"id": NETWORK},
+    {"id": HALF_MADE, "initErrors": ["container failed to be in healthy state"]},
+]
+STATE = {"deployment": {"resources": RESOURCES}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +60,8 @@ def engine(there: Mapping[str, str]) -> FakeEngine:
     return FakeEngine("ssh://gpu-01", there=there)
 
 
-def ids(*lines: tuple[str, str]) -> str:
-    return "".join(f"{id_} {name}\n" for id_, name in lines)
+def ids(*lines: tuple[str, str], state: str = "running") -> str:
+    return "".join(f"{id_} {name} {state}\n" for id_, name in lines)
 
 
 STRAYS = {
@@ -69,6 +75,24 @@ def test_what_the_state_does_not_know_is_removed_containers_first_and_the_rest_s
     assert reconcile(healed, {"gpu-01": node}, ask=False) == 0
     assert node.removed == [f"rm --force --volumes {'2' * 64}", f"network rm {'1' * 64}"]
     assert healed.ran == [("refresh", "--yes", "--skip-preview", "--clear-pending-creates")]
+
+
+@pytest.mark.parametrize(
+    ("container", "state", "removed"),
+    [
+        (HALF_MADE, "running", True),
+        (CONTAINER, "created", True),
+        (CONTAINER, "exited", True),
+        (CONTAINER, "restarting", False),
+        (CONTAINER, "running", False),
+    ],
+)
+def test_what_was_left_half_made_or_does_not_run_is_removed_though_the_state_knows_it(
+    container: str, state: str, removed: bool
+) -> None:
+    node = engine({"ps": ids((container, "prod.gpu-01-gpu0"), state=state)})
+    reconcile(stack(), {"gpu-01": node}, ask=False)
+    assert node.removed == [f"rm --force --volumes {container}"] * removed
 
 
 def test_nothing_is_removed_where_the_state_knows_all_and_it_is_refreshed_all_the_same() -> None:
