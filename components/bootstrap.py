@@ -1,10 +1,11 @@
 """A node's Envoy configuration, from the Plan alone: static, ordered, the same for the same settings."""
 
 from components import block_yaml
-from components.envoy_clusters import ADMIN_ADDRESS, ADMIN_PORT, clusters
+from components.envoy_clusters import ADMIN_ADDRESS, clusters
 from components.envoy_config import MIB, Config, extension, socket_address
 from components.envoy_listeners import listeners
 from components.plan import FrontEndPlan
+from components.settings import ADMIN_PORT
 
 _CONNECTIONS = 20_000
 # Load is shed as a share of the heap: that share must be reached before the kernel ends the container.

@@ -11,6 +11,9 @@ _NOT_APPLIED_IN_PLACE = ["healthcheck", "init", "mounts", "tmpfs"]
 # The state lacks this output of a container that did not become healthy, and of no other. Without it the next
 # `up` would "update" that container without waiting for it, and call a broken server well.
 _LACKING_AFTER_A_FAILURE = ["networkDatas"]
+# False in the state of a container that a refresh found stopped. It is made anew rather than started: what it
+# was attached to may be gone by then.
+_STOPPED = ["mustRun"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +128,7 @@ def make_container(
         opts=pulumi.ResourceOptions(
             parent=parent,
             depends_on=list(depends_on),
-            replace_on_changes=[*_NOT_APPLIED_IN_PLACE, *_LACKING_AFTER_A_FAILURE],
+            replace_on_changes=[*_NOT_APPLIED_IN_PLACE, *_LACKING_AFTER_A_FAILURE, *_STOPPED],
             # The provider asks for it where it wants a replacement itself, but not where we do: the successor
             # would be made first, and refused for the name that is taken.
             delete_before_replace=True,

@@ -7,9 +7,9 @@ import pulumi_docker as docker
 
 from components.bootstrap import bootstrap_yaml
 from components.container import Attachment, ContainerArgs, Health, make_container
-from components.envoy_clusters import ADMIN_PORT
 from components.plan import FrontEndPlan
 from components.probes import PROBE_TIMEOUT_S, http_probe
+from components.settings import ADMIN_PORT
 
 _BINARY = "/usr/local/bin/envoy"
 _BOOTSTRAP = "/etc/envoy/envoy.yaml"

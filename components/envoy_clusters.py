@@ -19,9 +19,9 @@ from components.envoy_config import (
     typed,
 )
 from components.plan import GRPC_PORT, REST_PORT, Endpoint, FrontEndPlan, PoolPlan
+from components.settings import ADMIN_PORT
 
 ADMIN_ADDRESS = "127.0.0.1"
-ADMIN_PORT = 9901
 
 # More checks of one cluster are refused. A server opens no port before each of its models loaded or failed,
 # so with more models it is only a later failure of a ninth that goes unseen here.

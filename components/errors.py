@@ -13,6 +13,13 @@ from components.types import PATTERN_WORDS
 
 _SECRET_KEY = re.compile(r"pass(word|phrase)?|secret|token|api_?key|credential|private_?key", re.IGNORECASE)
 _PASSWORD_IN_URL = re.compile(r"(://[^/\s:@]*:)[^/\s@]+@")
+_SECRET_VALUE = re.compile(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY|\b(AKIA|ASIA)[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{30,}"
+    r"|\bgithub_pat_\w{20,}|\bglpat-[\w-]{20,}|\beyJ[\w-]{10,}\.[\w-]{10,}\.|\bxox[abpr]-[\w-]{10,}"
+    r"|\bhf_[A-Za-z0-9]{20,}|\bsk-[\w-]{20,}|\bAIza[\w-]{30,}|\b(npm|dckr_pat)_[\w-]{20,}"
+    r"|://[^/\s:@]+:(?!\(hidden\))[^/\s@]+@|\b(password|passwd|pwd|secret|token|api_?key)=\S+",
+    re.IGNORECASE,
+)
 _HIDDEN = "(hidden)"
 _NO_VALUE = object()
 
@@ -150,8 +157,13 @@ def _join(parent: str, child: str) -> str:
     return f"{parent}.{child}"
 
 
+def looks_secret(text: str) -> bool:
+    """Whether a text has the form of a key, a token or a password."""
+    return _SECRET_VALUE.search(text) is not None
+
+
 def _shown(path: str, value: object) -> str:
-    if _SECRET_KEY.search(path):
+    if _SECRET_KEY.search(path) or looks_secret(path):
         return _HIDDEN
     text = repr(_without_secrets(value))
     return text if len(text) <= 80 else f"{text[:77]}..."
@@ -160,7 +172,8 @@ def _shown(path: str, value: object) -> str:
 def _without_secrets(value: object) -> object:
     match value:
         case str():
-            return _PASSWORD_IN_URL.sub(rf"\1{_HIDDEN}@", value)
+            shown = _PASSWORD_IN_URL.sub(rf"\1{_HIDDEN}@", value)
+            return _HIDDEN if looks_secret(shown) else shown
         case Mapping():
             return {
                 key: _HIDDEN if _SECRET_KEY.search(str(key)) else _without_secrets(item)

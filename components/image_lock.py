@@ -17,6 +17,8 @@ def read_lock(folder: Path) -> dict[str, str]:
         document = read_yaml((folder / FILE).read_bytes())
     except FileNotFoundError:
         return {}
+    except OSError as error:
+        raise ValueError(f"{FILE} cannot be read: {error.strerror}") from None
     except StackFileSyntaxError as error:
         raise ValueError(f"{FILE} {error}") from None
     images = document.get("images") if isinstance(document, dict) else None

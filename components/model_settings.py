@@ -7,7 +7,7 @@ from pydantic import Field
 
 from components.base import Model, repeated
 from components.errors import Problem
-from components.types import Label, ModelName, ModelPath, ModelVersion
+from components.types import MOST_MIB, Label, ModelName, ModelPath, ModelVersion
 
 
 class VersionPolicy(Model):
@@ -73,9 +73,9 @@ class ServedModel(Model):
     """Names for versions, as in `/v1/models/<model>/labels/<label>`."""
     optimized: Optimized | None = None
     """A TensorRT, XLA or FP16 form of it."""
-    gpu_mib: Annotated[int, Field(ge=1)] | None = None
+    gpu_mib: Annotated[int, Field(ge=1, le=MOST_MIB)] | None = None
     """GPU memory of one version in MiB, as measured: lets the rule about two loaded versions be checked."""
-    disk_mib: Annotated[int, Field(ge=1)] | None = None
+    disk_mib: Annotated[int, Field(ge=1, le=MOST_MIB)] | None = None
     """Files of one version in MiB; about what it takes of the container's memory while it loads."""
 
     @property

@@ -10,6 +10,7 @@ from components.base import Model, repeated
 from components.errors import Problem
 from components.facts import GpuModel, facts
 from components.types import (
+    MOST_MIB,
     CpuSet,
     Driver,
     Endpoint,
@@ -141,7 +142,7 @@ class Node(Model):
     """Its Docker Engine."""
     driver: Driver | None = None
     """NVIDIA driver on the node. Unset: no GPU driver to check (simulated GPUs)."""
-    memory_mib: Annotated[int, Field(ge=1024)]
+    memory_mib: Annotated[int, Field(ge=1024, le=MOST_MIB)]
     """RAM of the node in MiB; what its containers may use together stays below it."""
     subnet: IPv4Network
     """Private network of the containers, /24 or larger: instances in the lower half, Envoy in the upper."""

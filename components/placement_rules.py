@@ -206,6 +206,23 @@ def former_names_are_free(settings: Settings) -> Iterator[Problem]:
                 yield Problem(path, f"is also {now[former]}; it names what was there before", former)
 
 
+def instance_names_differ(settings: Settings) -> Iterator[Problem]:
+    """With its pool's name in it, the name of an instance on a shared slot may be that of another node's."""
+    owners = {f"{node.name}-envoy": (f"node {node.name}'s Envoy", "") for node in settings.nodes}
+    slots = {node.name: slots_of(node) for node in settings.nodes}
+    for path, _, pool, node, key in placements(settings):
+        slot = slots.get(node, {}).get(key)
+        if slot is None:
+            continue
+        own = f"{slot.name}-{pool.name}" if pool.sharing else slot.name
+        first, place = owners.setdefault(f"{node}-{own}", (path, f"{node}/{slot.name}"))
+        # Two pools on one slot are the finding of slots_have_one_owner.
+        if first != path and place != f"{node}/{slot.name}":
+            yield Problem(
+                path, f"its instance {node}-{own} is named like that of {first}; rename the pool", key
+            )
+
+
 def nodes_have_work(settings: Settings) -> Iterator[Problem]:
     """A front end without instances would answer 503 to everything."""
     used = {group.node for pool in settings.pools for group in pool.slots}

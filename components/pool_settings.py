@@ -9,7 +9,7 @@ from pydantic import Field, PlainValidator, WithJsonSchema
 from components.base import Model, repeated
 from components.errors import Problem
 from components.model_settings import ServedModel
-from components.types import SLOT_PART, RawFile, Slug
+from components.types import MOST_MIB, SLOT_PART, RawFile, Slug
 
 
 class Batching(Model):
@@ -80,9 +80,9 @@ class GpuMemory(Model):
 class Memory(Model):
     """Host memory of each instance's container."""
 
-    container_mib: Annotated[int, Field(ge=64)]
+    container_mib: Annotated[int, Field(ge=64, le=MOST_MIB)]
     """Limit in MiB, no swap. Both versions of a model are loaded while one replaces the other."""
-    shm_mib: Annotated[int, Field(ge=1)] = 64
+    shm_mib: Annotated[int, Field(ge=1, le=MOST_MIB)] = 64
     """Shared memory in MiB; the server itself does not use it."""
 
     def _rules(self) -> Iterator[Problem]:
@@ -262,7 +262,10 @@ class Pool(Model):
             )
 
     def _one_way_to_take_gpus(self) -> Iterator[Problem]:
-        """A container with all GPUs leaves nothing to share."""
+        """A container with all GPUs leaves nothing to share, and one process sees one part of a GPU."""
+        parts = [key for group in self.slots for key in group.gpus if isinstance(key, str)]
+        if self.all_gpus and parts:
+            yield Problem("all_gpus", "needs whole GPUs: a process sees only one part of a GPU", parts)
         if self.sharing and self.all_gpus:
             yield Problem("all_gpus", "cannot be combined with sharing")
 

@@ -50,6 +50,8 @@ def _replace(
         return f"cannot be read: {error.strerror}"
     except UnicodeDecodeError as error:
         return f"is not UTF-8 text: byte {error.start}"
+    except ValueError as error:  # a name that no file can have, one outside the project, no file at all
+        return f"accepted: a file of this project ({error})"
     except text_format.ParseError as error:
         return f"{name}:{_with_position(error)}"
     return None

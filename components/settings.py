@@ -14,7 +14,10 @@ from components.base import Model
 from components.errors import Problem
 from components.node_settings import Node
 from components.pool_settings import Pool
-from components.types import ImageReference, Port
+from components.types import MOST_MIB, ImageReference, Port
+
+ADMIN_PORT = 9901
+"""Envoy's admin page, on the loopback of its container."""
 
 
 class Images(Model):
@@ -45,7 +48,7 @@ class FrontEnd(Model):
     """Requests in flight per pool before Envoy answers 503."""
     workers: Annotated[int, Field(ge=1, le=256)] = 4
     """Envoy's worker threads; one handles some thousand small requests a second."""
-    memory_mib: Annotated[int, Field(ge=256)] = 1024
+    memory_mib: Annotated[int, Field(ge=256, le=MOST_MIB)] = 1024
     """Memory limit of Envoy's container in MiB; it sheds load before it gets there."""
 
     def _rules(self) -> Iterator[Problem]:
@@ -55,7 +58,7 @@ class FrontEnd(Model):
     def _ports_differ(self) -> Iterator[Problem]:
         """One port, one listener."""
         ports = {"rest_port": self.rest_port, "grpc_port": self.grpc_port, "metrics_port": self.metrics_port}
-        owner: dict[int, str] = {}
+        owner = {ADMIN_PORT: "Envoy's own admin port"}
         for name, port in ports.items():
             first = owner.setdefault(port, name)
             if first != name:

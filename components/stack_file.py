@@ -29,6 +29,8 @@ def load_settings(config: Mapping[str, object], source: str, folder: Path | None
     try:
         # JSON, so that strict models still take lists for tuples and text for addresses.
         settings = Settings.model_validate_json(json.dumps(with_presets(config), default=str))
+    except RecursionError:
+        raise SettingsError(source, [Problem("config", "is nested too deeply")]) from None
     except ValidationError as error:
         problems += _news(problems_of(error, accepted_keys(Settings)), problems)
     else:
@@ -46,8 +48,23 @@ def _with_files(
     except ValueError as error:
         raise SettingsError(source, [Problem(FILE, str(error))]) from None
     pinned, conflicts = with_digests(config, lock)
-    read, unread = with_raw_files(pinned, lambda name: (folder / name).read_text(encoding="utf-8"))
+    read, unread = with_raw_files(pinned, lambda name: _file_of(folder, name))
     return read, conflicts + unread
+
+
+_MOST_BYTES = 2**20
+
+
+def _file_of(folder: Path, name: str) -> str:
+    """Text of a file of the project: a regular one inside it, of at most 1 MiB."""
+    path = (folder / name).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise ValueError("it leads out of the project")
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise ValueError("it is no regular file")
+    if path.exists() and path.stat().st_size > _MOST_BYTES:
+        raise ValueError("it is larger than 1 MiB")
+    return path.read_text(encoding="utf-8")
 
 
 def _news(found: list[Problem], known: Sequence[Problem]) -> list[Problem]:

@@ -66,7 +66,7 @@ def read_yaml(text: bytes) -> object:
         raise StackFileSyntaxError(f"is not YAML: {_one_line(error)}") from None
     except RecursionError:
         raise StackFileSyntaxError("is nested too deeply") from None
-    except ValueError as error:  # `!!int` and the like, spelt out before something else
+    except (ValueError, LookupError) as error:  # `!!int` and the like, spelt out before something else
         raise StackFileSyntaxError(f"is not YAML: {error}") from None
 
 

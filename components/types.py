@@ -108,10 +108,13 @@ FolderPath = Annotated[str, _text(r"^(/|~/|\./)\S+$", "an absolute path, ~/… o
 RawFile = Annotated[
     str, _text(r"^(\./)?[^/\s][^\s]*$", "a file of this project, such as ./files/models.config")
 ]
+# Parts of an image's name, as the engine reads them (distribution/reference).
+_HOST = r"[a-z0-9]+((\.|-+)[a-z0-9]+)*"
+_NAME = r"[a-z0-9]+((\.|_{1,2}|-+)[a-z0-9]+)*"
 ImageReference = Annotated[
     str,
     _text(
-        r"^[a-z0-9]([a-z0-9._:/-]*[a-z0-9])?:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}(@sha256:[0-9a-f]{64})?$",
+        rf"^({_HOST}(:[0-9]{{1,5}})?/)?{_NAME}(/{_NAME})*:[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}}(@sha256:[0-9a-f]{{64}})?$",
         "repository:tag, or repository:tag@sha256:<64 hex digits>",
     ),
 ]
@@ -132,5 +135,7 @@ Endpoint = Annotated[
         "ssh://user@host[:port], tcp://host:port, unix:///path, or default (what `docker` itself reaches)",
     ),
 ]
+MOST_MIB = 2**27
+"""128 TiB: more than any machine has."""
 Port = Annotated[int, Field(ge=1, le=65535)]
 ModelVersion = Annotated[int, Field(ge=0, le=2**63 - 1)]

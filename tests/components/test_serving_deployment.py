@@ -120,7 +120,9 @@ def test_up_waits_for_the_health_of_every_container(two_nodes: Engine) -> None:
 
 def test_what_the_provider_does_not_apply_in_place_replaces_the_container(two_nodes: Engine) -> None:
     for found in two_nodes.of_type(CONTAINER):
-        assert {"healthcheck", "init", "mounts", "tmpfs"} <= set(found.replace_on_changes), found.name
+        assert {"healthcheck", "init", "mounts", "mustRun", "tmpfs"} <= set(found.replace_on_changes), (
+            found.name
+        )
         assert found.delete_before_replace, found.name
 
 

@@ -18,8 +18,8 @@ import grpc
 import yaml
 
 from components.bootstrap import bootstrap_yaml
-from components.envoy_clusters import ADMIN_PORT
 from components.plan import REST_PORT, Endpoint, FrontEndPlan, PoolPlan
+from components.settings import ADMIN_PORT
 from tests.envoy.pools import ONE_POOL, SmallPool, front_end
 
 ROOT = Path(__file__).parents[2]
@@ -41,12 +41,20 @@ def wait_for(what: str, happens: Callable[[], bool], patience_s: float = PATIENC
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nothing listens on."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(s.getsockname()[1]) for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
+    """Ports of 127.0.0.1 that nothing listens on.
+
+    Below those that the kernel gives to clients: one of these would be taken while a server is replaced.
+    """
+    ports: list[int] = []
+    for port in random.sample(range(15000, 30000), k=2000):
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise AssertionError(f"no {count} free ports between 15000 and 30000")
 
 
 def _on_loopback(plan: FrontEndPlan) -> FrontEndPlan:
