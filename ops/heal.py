@@ -17,21 +17,21 @@ from toolchain.progress import note
 
 # Containers go first: a network with a container on it cannot be removed.
 _KINDS = {
-    "container": (["ps", "--all"], "{{.ID}} {{.Names}}", ["rm", "--force", "--volumes"]),
+    "container": (["ps", "--all"], "{{.ID}} {{.Names}} {{.State}}", ["rm", "--force", "--volumes"]),
     "network": (["network", "ls"], "{{.ID}} {{.Name}}", ["network", "rm"]),
-    "volume": (["volume", "ls"], "{{.Name}} {{.Name}}", ["volume", "rm"]),
 }
 
 
 @dataclass(frozen=True)
 class Stray:
-    """Something of the stack's on a node that its state does not know."""
+    """Something with the stack's label on a node; `state` is a container's."""
 
     node: str
     host: Host
     kind: str
     id: str
     name: str
+    state: str = ""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name} on node {self.node}"
@@ -56,7 +56,10 @@ def heal(stack: str, arguments: Sequence[str]) -> int:
 def reconcile(stack: Stack, hosts: Mapping[str, Host], *, ask: bool) -> int:
     """Free stale locks of a backend of ours, remove strays, refresh; the exit code of the refresh."""
     stack.free_stale_locks()
-    found = strays(stack, hosts)
+    known = _known(json.loads(stack.query("stack", "export")))
+    found = [one for one in labelled(stack.name, hosts) if one.id not in known]
+    if not known and any(one.kind == "container" for one in found):
+        raise UserError(_another_state(stack, found))
     for stray in found:
         note(f"Unknown to the state: {stray}")
     if found and ask and not _agreed(len(found)):
@@ -72,29 +75,55 @@ def reconcile(stack: Stack, hosts: Mapping[str, Host], *, ask: bool) -> int:
     return code
 
 
-def strays(stack: Stack, hosts: Mapping[str, Host]) -> list[Stray]:
-    """What has the stack's and a node's label and is not in the state; containers come before networks."""
-    known = _ids(json.loads(stack.query("stack", "export")))
+def labelled(stack: str, hosts: Mapping[str, Host]) -> list[Stray]:
+    """What has the stack's label, a container also its node's; containers come before networks."""
     found = [
         Stray(node, host, kind, *line.split())
         for kind in _KINDS
         for node, host in hosts.items()
-        for line in _listed(kind, stack.name, node, host)
+        for line in _listed(kind, stack, node, host)
     ]
-    return [stray for stray in found if stray.id not in known]
+    # Networks have no node's label, so two nodes of one engine both list them.
+    return list({(one.kind, one.id): one for one in reversed(found)}.values())[::-1]
 
 
-def _ids(exported: Mapping[str, Mapping[str, Iterable[Mapping[str, str]]]]) -> frozenset[str]:
+def _known(exported: Mapping[str, Mapping[str, Iterable[Mapping[str, str]]]]) -> frozenset[str]:
+    """The ids of what the state says is on the nodes: a provider is nothing there."""
     resources = (exported.get("deployment") or {}).get("resources") or []
-    return frozenset(resource["id"] for resource in resources if "id" in resource)
+    real = [one for one in resources if not one.get("type", "").startswith("pulumi:providers:")]
+    return frozenset(resource["id"] for resource in real if "id" in resource)
+
+
+def _another_state(stack: Stack, found: Sequence[Stray]) -> str:
+    """Why nothing is removed: a killed run has its networks in the state before its first container.
+
+    An empty state beside containers is another state than the one they were made with.
+    """
+    containers = [one for one in found if one.kind == "container"]
+    running = sum(one.state == "running" for one in containers)
+    several = "1 container of it is" if len(containers) == 1 else f"{len(containers)} containers of it are"
+    nodes = ", ".join(dict.fromkeys(one.node for one in containers))
+    head = (
+        f"The state of stack {stack.name} is empty, but {several} there, {running} of them running (node "
+        f"{nodes}): it looks like another state than theirs. Nothing was removed."
+    )
+    if stack.backend is None:
+        look = f"make pulumi STACK={stack.name} ARGS='whoami -v'"
+        return (
+            f"{head}\nCheck that the backend is the one they were made with: `pulumi whoami -v`, or `{look}`."
+        )
+    by_hand = "".join(f"\n  docker --host {one.host.endpoint} rm --force {one.name}" for one in containers)
+    return (
+        f"{head}\nPut their state back into {stack.backend.state}. If it is gone for good, remove them by "
+        f"hand and type `make heal` again:{by_hand}"
+    )
 
 
 def _listed(kind: str, stack: str, node: str, host: Host) -> list[str]:
     command, form, _ = _KINDS[kind]
-    labels = {"tf-serving.stack": stack, "tf-serving.node": node}
+    labels = {"tf-serving.stack": stack} | ({"tf-serving.node": node} if kind == "container" else {})
     chosen = [f"--filter=label={label}={value}" for label, value in labels.items()]
-    whole = [] if kind == "volume" else ["--no-trunc"]
-    answer = host.docker(*command, *whole, *chosen, "--format", form)
+    answer = host.docker(*command, "--no-trunc", *chosen, "--format", form)
     if answer.code != 0:
         raise UserError(f"node {node} ({host.endpoint}): {answer.said}; nothing was changed")
     return answer.stdout.splitlines()
