@@ -8,11 +8,11 @@ from pathlib import Path
 
 from images.build import ensure_images
 from images.samples import write_sample_models
-from ops import docker_host, leftovers, paths
+from ops import docker_host, leftovers, nodes, paths
 from ops.errors import UserError
 from ops.processes import together
 from ops.stack import Stack
-from ops.state import HOW_TO_SHARE, Backend, local_backend, team_backend
+from ops.state import Backend, how_to_share, local_backend, only_here, team_backend
 from toolchain import pulumi, python_env
 from toolchain.progress import note
 
@@ -27,13 +27,22 @@ def require_stack_file(stack: str) -> None:
         raise UserError(f"There is no Pulumi.{stack}.yaml; stacks here: {', '.join(known)}.")
 
 
+def check_stack_file(stack: str) -> None:
+    """Raise UserError with every problem of a stack file, before anything slow is made for it."""
+    require_stack_file(stack)
+    python_env.ensure_venv()
+    nodes.hosts_of(stack)
+
+
 def local_stack() -> Stack:
     """The local stack with all it needs: tools, engine, images, models, state; made side by side."""
     require_stack_file(LOCAL_STACK)
+    # Where there can be none, that is said before minutes of set-up.
+    decided = docker_host.decide()
     made: dict[str, docker_host.Chosen] = {}
 
     def engine_and_images() -> None:
-        made["engine"] = docker_host.ensure_engine()
+        made["engine"] = docker_host.ensure_engine(decided)
         ensure_images(made["engine"].docker_host)
 
     if importlib.util.find_spec("ensurepip") is None:
@@ -65,11 +74,14 @@ def local_cli() -> Stack:
 def team_stack(stack: str, *, changes: bool) -> Stack:
     """A stack of a team, on the backend that the user set. Raises UserError where there is none of theirs."""
     require_stack_file(stack)
-    backend = team_backend(os.environ, paths.ROOT / "Pulumi.yaml")
+    backend = team_backend(stack, os.environ, paths.ROOT / "Pulumi.yaml")
     if backend is None:
-        raise UserError(f"Stack {stack} has no shared state backend, so nothing was changed.\n{HOW_TO_SHARE}")
+        raise UserError(
+            f"Stack {stack} has no shared state backend, so nothing was changed.\n{how_to_share(stack)}"
+        )
     ensure_tools(changes_stack=stack if changes else None)
-    note(f"State of stack {stack}: {backend}")
+    alone = " (on this machine: nobody else can see or lock it)" if only_here(backend) else ""
+    note(f"State of stack {stack}: {backend}{alone}")
     return cli(stack, {}, backend=None)
 
 
@@ -106,7 +118,7 @@ def preflight_alone(stack: str) -> int:
     if stack != LOCAL_STACK:
         return preflight(stack, {})
     chosen = docker_host.recorded()
-    host = chosen.docker_host if chosen else docker_host.reached_engine()
+    host = chosen.docker_host if chosen else docker_host.reach()[0]
     if host is None:
         note("No Docker Engine runs for the local stack yet: `make up` starts one where it can.")
         return 0

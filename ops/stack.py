@@ -18,6 +18,7 @@ from ops.state import Backend
 _READS_CONFIG = frozenset(
     {"up", "update", "preview", "pre", "destroy", "down", "refresh", "config", "import"}
 )
+_WITHOUT_STACK = frozenset({"login", "logout", "whoami", "version", "plugin", "help", "org", "schema", "env"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +96,15 @@ class Stack:
         command = [str(self.pulumi), *arguments]
         if self.backend is not None and arguments and arguments[0] in _READS_CONFIG:
             command += ["--config-file", str(self.backend.config_file(self.name))]
-        return [*command, "--stack", self.name]
+        return [*command, "--stack", self.name] if self._is_to_be_named(tuple(arguments)) else command
+
+    def _is_to_be_named(self, arguments: tuple[str, ...]) -> bool:
+        if not arguments or arguments[0].startswith("-") or arguments[0] in _WITHOUT_STACK:
+            return False
+        if arguments[0] == "stack" and arguments[1:2] in (("init",), ("select",), ("rm",)):
+            # With its name, `[organization/]stack`, they refuse the option.
+            return not any(word.rpartition("/")[2] == self.name for word in arguments[2:])
+        return arguments[:2] != ("stack", "ls")
 
     def _env(self) -> dict[str, str]:
         env = {"PULUMI_SKIP_UPDATE_CHECK": "true", **self.env}
