@@ -88,7 +88,7 @@ def _usable() -> str | None:
         if not _may_have_private_engine():
             raise UserError(
                 f"{silence or 'No Docker Engine answers'}. Start Docker or point DOCKER_HOST at one; on "
-                "Debian and Ubuntu, run the command as root: it installs docker.io and starts a private engine. "
+                "Debian or Ubuntu, as root, the command installs docker.io and starts a private engine. "
                 f"{WITHOUT_ENGINE}"
             )
         if silence:

@@ -21,6 +21,10 @@ _READS_CONFIG = frozenset(
 _WITHOUT_STACK = frozenset({"login", "logout", "whoami", "version", "plugin", "help", "org", "schema", "env"})
 
 
+class PulumiInterrupted(KeyboardInterrupt):
+    """The interrupt of a Pulumi run, which has written down what it did."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Stack:
     """A stack, the CLI that works on it, its environment; `backend` only where the state is ours."""
@@ -31,8 +35,11 @@ class Stack:
     backend: Backend | None = None
 
     def run(self, *arguments: str) -> int:
-        """Run a command with its output on the terminal; its exit code."""
-        return run_through(self._command(arguments), cwd=paths.ROOT, env=self._env())
+        """Run a command with its output on the terminal; its exit code. Raises PulumiInterrupted."""
+        try:
+            return run_through(self._command(arguments), cwd=paths.ROOT, env=self._env())
+        except KeyboardInterrupt:
+            raise PulumiInterrupted from None
 
     def query(self, *arguments: str) -> str:
         """The output of a command; raises UserError with what it said where it fails."""

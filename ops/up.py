@@ -45,22 +45,24 @@ def deploy(stack: Stack, hosts: Mapping[str, Host], arguments: Sequence[str]) ->
 
 def _who_answers(stack: Stack) -> str:
     outputs = stack.outputs()
-    answered = samples.show(outputs)
+    answered = ["", samples.show(outputs), ""]
+    urls = [f"REST     {outputs['rest_url']}", f"gRPC     {outputs['grpc_target']}", ""]
+    return "\n".join([*answered, *urls, *next_steps(stack.name, stack.env["DOCKER_HOST"], outputs)])
+
+
+def next_steps(stack: str, engine: str, outputs: Mapping[str, object]) -> list[str]:
+    """What to type after an `up` of the local stack."""
     example = samples.questions_of(outputs)[0]
-    return "\n".join(
-        [
-            "",
-            answered,
-            "",
-            f"REST     {outputs['rest_url']}",
-            f"gRPC     {outputs['grpc_target']}",
-            "",
-            "Next:",
-            f"  curl -d '{example.body.decode()}' {example.url}",
-            "  make pulumi ARGS='stack output'",
-            "  make down",
-        ]
-    )
+    instance = samples.instances_of(outputs)[0]
+    return [
+        "Next:",
+        f"  curl -d '{example.body.decode()}' {example.url}",
+        f"  curl {samples.metrics_url(outputs)}",
+        f"  docker --host {engine} logs {stack}.{instance.name}",
+        f"  docker --host {engine} logs {stack}.{instance.node}-envoy",
+        "  make pulumi ARGS='stack output'",
+        "  make down",
+    ]
 
 
 def preview(stack: str, arguments: Sequence[str]) -> int:

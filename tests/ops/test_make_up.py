@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -78,6 +79,18 @@ def test_the_printed_curl_line_is_answered(deployed: str, checkout: Checkout) ->
         assert json.load(answer) == {"predictions": [2.5, 3.0, 4.5]}
 
 
+def test_the_printed_next_steps_work_as_they_stand(deployed: str, checkout: Checkout) -> None:
+    steps = [line.strip() for line in deployed.partition("Next:")[2].splitlines() if line]
+    logs = [line for line in steps if " logs local.local-" in line]
+    metrics = [line for line in steps if line.startswith("curl http")]
+    assert len(logs) == 2
+    assert len(metrics) == 1
+    for line in (*logs, *metrics):
+        done = subprocess.run(shlex.split(line), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout + done.stderr != ""
+
+
 def test_the_checkout_stays_clean(deployed: str, checkout: Checkout) -> None:
     assert checkout.git_status() == ""
 
@@ -138,6 +151,7 @@ def test_down_leaves_no_container_no_state_and_no_engine_and_can_be_repeated(
     again = checkout.make("down")
     assert again.returncode == 0
     assert "not deployed from this checkout" in again.stdout
+    assert "`pulumi stack rm local` is done as well" in first.stdout
 
 
 def test_an_interrupted_up_says_so_in_a_line_and_a_killed_one_is_picked_up(checkout: Checkout) -> None:
