@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ops import docker_host, nodes, setup
+from ops import docker_host, labels, nodes, setup
 from ops.errors import UserError
 from ops.hosts import Host
 from ops.stack import Stack
@@ -121,8 +121,7 @@ def _another_state(stack: Stack, found: Sequence[Stray]) -> str:
 
 def _listed(kind: str, stack: str, node: str, host: Host) -> list[str]:
     command, form, _ = _KINDS[kind]
-    labels = {"tf-serving.stack": stack} | ({"tf-serving.node": node} if kind == "container" else {})
-    chosen = [f"--filter=label={label}={value}" for label, value in labels.items()]
+    chosen = labels.filters(stack, node if kind == "container" else None)
     answer = host.docker(*command, "--no-trunc", *chosen, "--format", form)
     if answer.code != 0:
         raise UserError(f"node {node} ({host.endpoint}): {answer.said}; nothing was changed")

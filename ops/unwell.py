@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from ops import labels
 from ops.hosts import Host
 
 _LOG_LINES = 12
@@ -39,8 +40,7 @@ def report(stack: str, hosts: Mapping[str, Host], *, failed: bool) -> str:
 
 
 def _on(stack: str, node: str, host: Host) -> Iterator[Unwell]:
-    ours = ["--filter", f"label=tf-serving.stack={stack}", "--filter", f"label=tf-serving.node={node}"]
-    listed = host.docker("ps", "--all", "--quiet", "--no-trunc", *ours).stdout.split()
+    listed = host.docker("ps", "--all", "--quiet", "--no-trunc", *labels.filters(stack, node)).stdout.split()
     if not listed:
         return
     inspected = host.docker("inspect", "--type=container", *listed)
