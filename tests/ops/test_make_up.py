@@ -13,18 +13,17 @@ from pathlib import Path
 import pytest
 
 from ops.daemon import children, command_line
-from tests.ops.checkout import Checkout, copy_checkout
+from tests.ops.checkout import Checkout, copy_checkout, free_subnet
 
 pytestmark = pytest.mark.integration
 
-SUBNET = "172.29.96.0/24"
 INSTANCES = [f"local-gpu{index}" for index in range(4)]
 
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     folder = tmp_path_factory.mktemp("make up")
-    made = copy_checkout(folder / "a checkout", folder / "home", SUBNET)
+    made = copy_checkout(folder / "a checkout", folder / "home", free_subnet())
     yield made
     made.engine().remove()
 
