@@ -57,9 +57,10 @@ def reconcile(stack: Stack, hosts: Mapping[str, Host], *, ask: bool) -> int:
     """Free stale locks of a backend of ours, remove strays, refresh; the exit code of the refresh."""
     stack.free_stale_locks()
     known = _known(json.loads(stack.query("stack", "export")))
-    found = [one for one in labelled(stack.name, hosts) if one.id not in known]
-    if not known and any(one.kind == "container" for one in found):
-        raise UserError(_another_state(stack, found))
+    there = labelled(stack.name, hosts)
+    found = [one for one in there if one.id not in known]
+    if found == there and any(one.kind == "container" for one in found):
+        raise UserError(_another_state(stack, found, "knows none of them" if known else "is empty"))
     for stray in found:
         note(f"Unknown to the state: {stray}")
     if found and ask and not _agreed(len(found)):
@@ -94,18 +95,18 @@ def _known(exported: Mapping[str, Mapping[str, Iterable[Mapping[str, str]]]]) ->
     return frozenset(resource["id"] for resource in real if "id" in resource)
 
 
-def _another_state(stack: Stack, found: Sequence[Stray]) -> str:
+def _another_state(stack: Stack, found: Sequence[Stray], state: str) -> str:
     """Why nothing is removed: a killed run has its networks in the state before its first container.
 
-    An empty state beside containers is another state than the one they were made with.
+    A state that knows nothing beside containers is another one than theirs.
     """
     containers = [one for one in found if one.kind == "container"]
     running = sum(one.state == "running" for one in containers)
-    several = "1 container of it is" if len(containers) == 1 else f"{len(containers)} containers of it are"
+    several = "1 container" if len(containers) == 1 else f"{len(containers)} containers"
     nodes = ", ".join(dict.fromkeys(one.node for one in containers))
     head = (
-        f"The state of stack {stack.name} is empty, but {several} there, {running} of them running (node "
-        f"{nodes}): it looks like another state than theirs. Nothing was removed."
+        f"Stack {stack.name} has {several} on node {nodes}, {running} running, and its state {state}: "
+        "it looks like another state than theirs. Nothing was removed."
     )
     if stack.backend is None:
         look = f"make pulumi STACK={stack.name} ARGS='whoami -v'"
