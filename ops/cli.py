@@ -3,98 +3,95 @@
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 
 from ops import down, heal, lock, paths, setup, tiers, up
 from ops.errors import UserError
 from ops.processes import EXIT_INTERRUPTED, handle_signals
 from ops.requirements import write_locks
+from ops.stack import PulumiInterrupted
 from toolchain.errors import ToolchainError
 
-_ALONE = frozenset({"up", "down", "heal", "clean"})
+_Run = Callable[[argparse.Namespace], int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Command:
+    """What a command runs and takes; `interrupted` is said where Pulumi was at work at an interrupt."""
+
+    run: _Run
+    stack: bool = False
+    arguments: bool = False
+    alone: bool = False
+    interrupted: str = ""
+
+
+def _on_stack(run: Callable[[str, Sequence[str]], int], *, alone: bool = False, after: str = "") -> _Command:
+    """A command on a stack that hands arguments on to Pulumi."""
+    return _Command(
+        run=lambda options: run(options.stack, options.arguments),
+        stack=True,
+        arguments=True,
+        alone=alone,
+        interrupted=after,
+    )
+
+
+_COMMANDS = {
+    "up": _on_stack(
+        lambda stack, extra: up.up(stack, extra),
+        alone=True,
+        after="What was made so far is in the stack's state: `make up` goes on, `make down` removes it.",
+    ),
+    "preview": _on_stack(lambda stack, extra: up.preview(stack, extra)),
+    "down": _on_stack(
+        lambda stack, extra: down.down(stack, extra), alone=True, after="`make down` again goes on from here."
+    ),
+    "heal": _on_stack(lambda stack, extra: heal.heal(stack, extra), alone=True),
+    "pulumi": _on_stack(lambda stack, extra: up.pulumi(stack, extra)),
+    "preflight": _Command(run=lambda options: setup.preflight_alone(options.stack), stack=True),
+    "pin": _Command(run=lambda options: setup.pin(options.stack), stack=True),
+    "test": _Command(run=lambda options: tiers.test(options.tiers, options.arguments), arguments=True),
+    "lint": _Command(run=lambda options: tiers.lint(fix=options.fix)),
+    "lock": _Command(run=lambda _options: write_locks()),
+    "clean": _Command(run=lambda _options: down.clean(), alone=True),
+}
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run a command; its exit code: 1 for a problem, printed as its message, 130 for an interrupt."""
     options = _parser().parse_args(arguments)
+    name: str = options.command
+    command = _COMMANDS[name]
     handle_signals()
     try:
-        if options.command in _ALONE:
-            with lock.alone(paths.LOCAL / "lock", f"`make {options.command}`"):
-                return _run(options)
-        return _run(options)
+        with lock.alone(paths.LOCAL / "lock", f"`make {name}`") if command.alone else nullcontext():
+            return command.run(options)
     except (UserError, ToolchainError) as error:
         sys.stdout.flush()
-        print(f"make {options.command}: {error}", file=sys.stderr)
+        print(f"make {name}: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         sys.stdout.flush()
-        after = _AFTER.get(options.command, "")
-        print(f"\nmake {options.command}: interrupted.{after}", file=sys.stderr)
+        after = f" {command.interrupted}".rstrip() if isinstance(interrupt, PulumiInterrupted) else ""
+        print(f"\nmake {name}: interrupted.{after}", file=sys.stderr)
         return EXIT_INTERRUPTED
-
-
-_AFTER = {
-    "up": " What was made so far is in the stack's state: `make up` goes on, `make down` removes it.",
-    "down": " `make down` again goes on from here.",
-}
-
-
-def _run(options: argparse.Namespace) -> int:
-    extra: list[str] = options.arguments
-    stack: str = options.stack
-    match options.command:
-        case "up":
-            return up.up(stack, extra)
-        case "preview":
-            return up.preview(stack, extra)
-        case "pulumi":
-            return up.pulumi(stack, extra)
-        case "down":
-            return down.down(stack, extra)
-        case "heal":
-            return heal.heal(stack, extra)
-        case "preflight":
-            return setup.preflight_alone(stack)
-        case "pin":
-            return setup.pin(stack)
-        case "test":
-            return tiers.test(options.tiers, extra)
-        case "lint":
-            return tiers.lint(fix=options.fix)
-        case "lock":
-            return write_locks()
-        case "clean":
-            return down.clean()
-        case command:
-            raise AssertionError(f"no function for the command {command}")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python3 -m ops", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name in (
-        "up",
-        "preview",
-        "down",
-        "heal",
-        "preflight",
-        "pin",
-        "pulumi",
-        "test",
-        "lint",
-        "lock",
-        "clean",
-    ):
-        command = commands.add_parser(name)
-        command.set_defaults(arguments=[], stack="", tiers=[], fix=False)
-        if name in ("up", "preview", "down", "heal", "preflight", "pin", "pulumi"):
-            command.add_argument("--stack", default=setup.LOCAL_STACK)
-        if name == "test":
-            command.add_argument("tiers", nargs="*", default=[])
-        if name == "lint":
-            command.add_argument("--fix", action="store_true")
-        if name in ("up", "preview", "down", "heal", "pulumi", "test"):
+    for name, command in _COMMANDS.items():
+        options = commands.add_parser(name)
+        if command.stack:
+            options.add_argument("--stack", default=setup.LOCAL_STACK)
+        if command.arguments:
             # A single argument that a shell has not split, as make hands it over.
-            command.add_argument("--arguments", type=shlex.split, default=[], metavar="'ARGUMENTS'")
+            options.add_argument("--arguments", type=shlex.split, default=[], metavar="'ARGUMENTS'")
+        if name == "test":
+            options.add_argument("tiers", nargs="*", default=[])
+        if name == "lint":
+            options.add_argument("--fix", action="store_true")
     return parser

@@ -39,17 +39,24 @@ def private_engine() -> PrivateEngine:
     return PrivateEngine(paths.ENGINE, avoid=_declared_networks())
 
 
-def ensure_engine() -> Chosen:
-    """The local stack's engine, answering. Raises UserError where this machine can have none."""
+def decide() -> Chosen:
+    """The local stack's engine, not started yet. Raises UserError where this machine can have none."""
     chosen = recorded()
     if chosen is None:
-        chosen = _choose()
-        paths.ENGINE.mkdir(parents=True, exist_ok=True)
-        _record().write_text(json.dumps(asdict(chosen)))
-    elif chosen.private:
-        _start_private()
-    else:
+        reached = _usable()
+        return Chosen(reached or private_engine().docker_host, private=reached is None)
+    if not chosen.private:
         _same_engine_as_before(chosen)
+    return chosen
+
+
+def ensure_engine(decided: Chosen | None = None) -> Chosen:
+    """The local stack's engine, answering. Raises UserError where this machine can have none."""
+    chosen = decided or decide()
+    if chosen.private:
+        chosen = Chosen(_start_private(), private=True)
+    paths.ENGINE.mkdir(parents=True, exist_ok=True)
+    _record().write_text(json.dumps(asdict(chosen)))
     return chosen
 
 
@@ -70,28 +77,35 @@ def _record() -> Path:
     return paths.ENGINE / "engine.json"
 
 
-def _choose() -> Chosen:
-    reached = reached_engine()
-    if reached is not None:
-        refusal = refuses_gpu(reached, _declared_gpu())
-        if refusal is None:
-            return Chosen(reached, private=False)
-        why = (
-            f"The engine that docker reaches ({reached}) can't hand out the stack's simulated GPUs: {refusal}"
-        )
+def _usable() -> str | None:
+    """The engine that `docker` reaches, where it serves; None where a private one is to be started.
+
+    One that was named and does not answer is no reason to refuse: a private engine touches nothing of
+    anybody's. It is said, as the user may wait for containers in the other one.
+    """
+    reached, silence = reach()
+    if reached is None:
         if not _may_have_private_engine():
             raise UserError(
-                f"{why}\nRun the command as root, for an engine of its own beside that one; or put an "
-                "executable `nvidia-container-runtime-hook` that does nothing on that dockerd's PATH and "
-                f"restart it. {WITHOUT_ENGINE}"
+                f"{silence or 'No Docker Engine answers'}. Start Docker or point DOCKER_HOST at one; on "
+                "Debian or Ubuntu, as root, the command installs docker.io and starts a private engine. "
+                f"{WITHOUT_ENGINE}"
             )
-        note(f"{why}\nSo a private engine is used beside it, which `make down` stops.")
-    elif not _may_have_private_engine():
+        if silence:
+            note(f"{silence}; a private engine is used instead.")
+        return None
+    refusal = refuses_gpu(reached, _declared_gpu())
+    if refusal is None:
+        return reached
+    why = f"The engine that docker reaches ({reached}) can't hand out the stack's simulated GPUs: {refusal}"
+    if not _may_have_private_engine():
         raise UserError(
-            "No Docker Engine answers. Start Docker or point DOCKER_HOST at one; on Debian and Ubuntu, run "
-            f"the command as root and it installs docker.io and starts a private engine. {WITHOUT_ENGINE}"
+            f"{why}\nRun the command as root, for an engine of its own beside that one; or put an "
+            "executable `nvidia-container-runtime-hook` that does nothing on that dockerd's PATH and "
+            f"restart it. {WITHOUT_ENGINE}"
         )
-    return Chosen(_start_private(), private=True)
+    note(f"{why}\nSo a private engine is used beside it, which `make down` stops.")
+    return None
 
 
 def _same_engine_as_before(chosen: Chosen) -> None:
@@ -101,7 +115,7 @@ def _same_engine_as_before(chosen: Chosen) -> None:
             f"The local stack is in the engine at {chosen.docker_host}, but DOCKER_HOST is {asked}. "
             "Unset it, or type `env -u DOCKER_HOST make down` first."
         )
-    if _api_version(chosen.docker_host) is None:
+    if _version(chosen.docker_host).returncode != 0:
         raise UserError(
             f"The local stack is in the engine at {chosen.docker_host}, which does not answer: start it "
             f"again. If it is gone for good, remove {paths.LOCAL}."
@@ -117,23 +131,34 @@ def _start_private() -> str:
     return engine.docker_host
 
 
-def reached_engine() -> str | None:
-    """The DOCKER_HOST value of the engine that `docker` reaches; None where none answers."""
+def reach() -> tuple[str | None, str]:
+    """The DOCKER_HOST value of the engine that `docker` reaches, or None and why, for one the user named."""
+    asked = os.environ.get("DOCKER_HOST")
     if shutil.which("docker") is None:
-        return f"unix://{_DEFAULT_SOCKET}" if ping(_DEFAULT_SOCKET) else None
-    host = os.environ.get("DOCKER_HOST") or _context_host()
-    return host if host and _api_version(host) else None
+        why = f"DOCKER_HOST={asked} was not asked (no `docker` on PATH)" if asked else ""
+        return (f"unix://{_DEFAULT_SOCKET}", "") if ping(_DEFAULT_SOCKET) else (None, why)
+    host = asked or _context_host()
+    done = _version(host)
+    if done.returncode == 0 and done.stdout.strip():
+        return host, ""
+    # A socket that is there and does not answer is often one that this user may not open.
+    if host == f"unix://{_DEFAULT_SOCKET}" and not _DEFAULT_SOCKET.exists():
+        return None, ""
+    named = f"DOCKER_HOST={host}" if asked else f"The engine of docker's context ({host})"
+    return (
+        None,
+        f"{named} did not answer ({(done.stderr.strip().splitlines() or ['no version'])[-1].rstrip('.')})",
+    )
 
 
-def _context_host() -> str | None:
+def _context_host() -> str:
     form = "{{.Endpoints.docker.Host}}"
     done = _docker(["context", "inspect", "--format", form], timeout_s=10)
     return done.stdout.strip() or f"unix://{_DEFAULT_SOCKET}"
 
 
-def _api_version(host: str) -> str | None:
-    done = _docker(["--host", host, "version", "--format", "{{.Server.APIVersion}}"], timeout_s=20)
-    return done.stdout.strip() or None if done.returncode == 0 else None
+def _version(host: str) -> "subprocess.CompletedProcess[str]":
+    return _docker(["--host", host, "version", "--format", "{{.Server.APIVersion}}"], timeout_s=20)
 
 
 def refuses_gpu(host: str, gpu: str) -> str | None:

@@ -20,7 +20,8 @@ def down(stack: str, arguments: Sequence[str]) -> int:
         code = _destroy_local(arguments)
         if code != 0:
             return code
-        print("The local stack is destroyed, its state and passphrase are removed.")
+        # Pulumi has just advised to type that.
+        print("`pulumi stack rm local` is done as well: the local stack's state and passphrase are removed.")
     else:
         print("The local stack is not deployed from this checkout.")
     _stop_engine()

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ops import docker_host, nodes, setup
+from ops import docker_host, labels, nodes, setup
 from ops.errors import UserError
 from ops.hosts import Host
 from ops.stack import Stack
@@ -19,22 +19,24 @@ from toolchain.progress import note
 # Containers go first: a network with a container on it cannot be removed.
 _KINDS = {
     "container": (["ps", "--all"], "{{.ID}} {{.Names}} {{.State}}", ["rm", "--force", "--volumes"]),
-    "network": (["network", "ls"], "{{.ID}} {{.Name}} there", ["network", "rm"]),
-    "volume": (["volume", "ls"], "{{.Name}} {{.Name}} there", ["volume", "rm"]),
+    "network": (["network", "ls"], "{{.ID}} {{.Name}}", ["network", "rm"]),
 }
 _NOT_RUNNING = ("created", "exited", "dead")
 
 
+_Exported = Mapping[str, Mapping[str, Iterable[Mapping[str, str]]]]
+
+
 @dataclass(frozen=True)
 class Stray:
-    """Something of the stack's on a node that its state does not know, or knows as more than it is."""
+    """Something with the stack's label on a node; `state` is a container's."""
 
     node: str
     host: Host
     kind: str
     id: str
     name: str
-    state: str
+    state: str = ""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name} on node {self.node}"
@@ -59,7 +61,12 @@ def heal(stack: str, arguments: Sequence[str]) -> int:
 def reconcile(stack: Stack, hosts: Mapping[str, Host], *, ask: bool) -> int:
     """Free stale locks of a backend of ours, remove strays, refresh; the exit code of the refresh."""
     stack.free_stale_locks()
-    found = strays(stack, hosts)
+    exported = json.loads(stack.query("stack", "export"))
+    known, whole = _known(exported), _known(exported, whole=True)
+    there = labelled(stack.name, hosts)
+    if any(one.kind == "container" for one in there) and not any(one.id in known for one in there):
+        raise UserError(_another_state(stack, there, "knows none of them" if known else "is empty"))
+    found = [one for one in there if one.id not in whole or one.state in _NOT_RUNNING]
     for stray in found:
         note(f"Unknown to the state, half made or not running: {stray}")
     if found and ask and not _agreed(len(found)):
@@ -73,32 +80,55 @@ def reconcile(stack: Stack, hosts: Mapping[str, Host], *, ask: bool) -> int:
     return code
 
 
-def strays(stack: Stack, hosts: Mapping[str, Host]) -> list[Stray]:
-    """What has the stack's and a node's label and is not whole in the state; containers before networks."""
-    whole = _whole(json.loads(stack.query("stack", "export")))
+def labelled(stack: str, hosts: Mapping[str, Host]) -> list[Stray]:
+    """What has the stack's label, a container also its node's; containers come before networks."""
     found = [
         Stray(node, host, kind, *line.split())
         for kind in _KINDS
         for node, host in hosts.items()
-        for line in _listed(kind, stack.name, node, host)
+        for line in _listed(kind, stack, node, host)
     ]
-    return [stray for stray in found if stray.id not in whole or stray.state in _NOT_RUNNING]
+    # Networks have no node's label, so two nodes of one engine both list them.
+    return list({(one.kind, one.id): one for one in reversed(found)}.values())[::-1]
 
 
-def _whole(exported: Mapping[str, Mapping[str, Iterable[Mapping[str, str]]]]) -> frozenset[str]:
-    """Ids of what was made without an error."""
+def _known(exported: _Exported, *, whole: bool = False) -> frozenset[str]:
+    """Ids of what the state says is on the nodes, or (`whole`) of what was made there without an error."""
     resources = (exported.get("deployment") or {}).get("resources") or []
-    return frozenset(
-        resource["id"] for resource in resources if "id" in resource and not resource.get("initErrors")
+    real = [one for one in resources if not one.get("type", "").startswith("pulumi:providers:")]
+    made = [one for one in real if "id" in one and not (whole and one.get("initErrors"))]
+    return frozenset(one["id"] for one in made)
+
+
+def _another_state(stack: Stack, found: Sequence[Stray], state: str) -> str:
+    """Why nothing is removed: a killed run has its networks in the state before its first container.
+
+    A state that knows nothing beside containers is another one than theirs.
+    """
+    containers = [one for one in found if one.kind == "container"]
+    running = sum(one.state == "running" for one in containers)
+    several = "1 container" if len(containers) == 1 else f"{len(containers)} containers"
+    nodes = ", ".join(dict.fromkeys(one.node for one in containers))
+    head = (
+        f"Stack {stack.name} has {several} on node {nodes}, {running} running, and its state {state}: "
+        "it looks like another state than theirs. Nothing was removed."
+    )
+    if stack.backend is None:
+        look = f"make pulumi STACK={stack.name} ARGS='whoami -v'"
+        return (
+            f"{head}\nCheck that the backend is the one they were made with: `pulumi whoami -v`, or `{look}`."
+        )
+    by_hand = "".join(f"\n  docker --host {one.host.endpoint} rm --force {one.name}" for one in containers)
+    return (
+        f"{head}\nPut their state back into {stack.backend.state}. If it is gone for good, remove them by "
+        f"hand and type `make heal` again:{by_hand}"
     )
 
 
 def _listed(kind: str, stack: str, node: str, host: Host) -> list[str]:
     command, form, _ = _KINDS[kind]
-    labels = {"tf-serving.stack": stack, "tf-serving.node": node}
-    chosen = [f"--filter=label={label}={value}" for label, value in labels.items()]
-    whole = [] if kind == "volume" else ["--no-trunc"]
-    answer = host.docker(*command, *whole, *chosen, "--format", form)
+    chosen = labels.filters(stack, node if kind == "container" else None)
+    answer = host.docker(*command, "--no-trunc", *chosen, "--format", form)
     if answer.code != 0:
         raise UserError(f"node {node} ({host.endpoint}): {answer.said}; nothing was changed")
     return answer.stdout.splitlines()

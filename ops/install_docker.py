@@ -9,7 +9,10 @@ from ops.errors import UserError
 from ops.firewall import system_env
 from toolchain.progress import step
 
-WITHOUT_ENGINE = "`make preview STACK=prod` works without an engine."
+WITHOUT_ENGINE = (
+    "Without an engine the local stack can't run; `make preview STACK=prod` shows what would be deployed to "
+    "a real server, and needs none."
+)
 _APT_PATIENCE_S = 300.0
 
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ops import labels
 from ops.stack import Stack
 from toolchain.progress import note
 
-_STACK_LABEL = "tf-serving.stack"
 # Containers go first: a network with a container on it cannot be removed.
 _KINDS = {
     "docker:index/container:Container": (
@@ -68,8 +68,8 @@ def clear(stack: Stack, docker_host: str) -> None:
 def _remove(leftover: Leftover, docker_host: str, stack: str) -> None:
     kind, labels_of, removal = _KINDS[leftover.type]
     shown = _docker(docker_host, kind, "inspect", "--format", labels_of, leftover.name)
-    labels: Mapping[str, str] = json.loads(shown) or {} if shown else {}
-    if labels.get(_STACK_LABEL) == stack:
+    found: Mapping[str, str] = json.loads(shown) or {} if shown else {}
+    if found.get(labels.STACK) == stack:
         _docker(docker_host, *removal, leftover.name)
 
 

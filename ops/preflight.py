@@ -27,6 +27,7 @@ _FREE_MIB = 1024
 class Wanted:
     """What a stack file expects of one node. `driver` is None for simulated GPUs."""
 
+    stack: str
     node: str
     host: Host
     driver: str | None
@@ -35,8 +36,9 @@ class Wanted:
     memory_mib: int
     images: tuple[str, ...]
     folders: tuple[str, ...]
-    ports: tuple[tuple[str, int], ...]
+    ports: tuple[tuple[str, int, str], ...]  # address, port, setting
     subnet: str
+    place: str  # of the node in the stack file
 
 
 @dataclass
@@ -164,15 +166,25 @@ def _check_subnet(wanted: Wanted, report: Report) -> None:
     for line in wanted.host.run(["ip", "-4", "route", "show", "table", "all"]).stdout.splitlines():
         target = networks_in(" ".join(line.split()[:2]))[:1]
         if any(subnet.overlaps(network) for network in target):
-            report.problems.append(f"subnet {subnet} is in use there already: {line.strip()}")
+            clash = f"subnet {subnet} is in use there already: {line.strip()}"
+            report.problems.append(f"{clash}; {_way_out(wanted, f'{wanted.place}.subnet')}")
             return
 
 
 def _check_ports(wanted: Wanted, report: Report, taken: PortTaken) -> None:
-    for address, port in wanted.ports:
+    for address, port, setting in wanted.ports:
         published = wanted.host.docker("ps", "--quiet", "--filter", f"publish={port}").stdout.strip()
         if not published and taken(address, port):
-            report.problems.append(f"port {port} of {address} is in use by another program")
+            clash = f"port {port} of {address} is in use by another program"
+            report.problems.append(f"{clash}; {_way_out(wanted, setting)}")
+
+
+def _way_out(wanted: Wanted, setting: str) -> str:
+    change = f"change {setting} in Pulumi.{wanted.stack}.yaml"
+    simulated = wanted.driver is None
+    return (
+        f"if another checkout's local stack has it, `make down` there, else {change}" if simulated else change
+    )
 
 
 def _check_gpus(wanted: Wanted, report: Report, driver: str) -> None:
@@ -221,6 +233,7 @@ def wanted_of(stack: str) -> list[Wanted]:
         sources = {PurePosixPath(m.source) for instance in node.instances for m in instance.models}
         wanted.append(
             Wanted(
+                stack=stack,
                 node=spec.name,
                 host=Host(spec.docker.endpoint, spec.docker.ssh_options, spec.docker.cert_path),
                 driver=spec.driver,
@@ -230,11 +243,12 @@ def wanted_of(stack: str) -> list[Wanted]:
                 images=(settings.images.server, settings.images.envoy),
                 folders=tuple(sorted(map(str, sources))),
                 ports=(
-                    (str(front.bind), front.rest_port),
-                    (str(front.bind), front.grpc_port),
-                    ("127.0.0.1", front.metrics_port),
+                    (str(front.bind), front.rest_port, "front_end.rest_port"),
+                    (str(front.bind), front.grpc_port, "front_end.grpc_port"),
+                    ("127.0.0.1", front.metrics_port, "front_end.metrics_port"),
                 ),
                 subnet=str(spec.subnet),
+                place=f"nodes[{settings.nodes.index(spec)}]",
             )
         )
     return wanted

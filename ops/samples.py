@@ -87,6 +87,12 @@ def questions_of(outputs: Mapping[str, object]) -> list[Question]:
     return questions
 
 
+def metrics_url(outputs: Mapping[str, object]) -> str:
+    """Where the first node's Envoy tells its metrics."""
+    target = _objects(outputs, "metrics_targets")[0]
+    return f"http://{target['address']}{target['path']}"
+
+
 def ask(question: Question, send: Send = send, patience_s: float = _PATIENCE_S) -> Answers:
     """Ask until every instance has answered with 200, or patience or the number of rounds is used up."""
     answers = Answers()
@@ -131,7 +137,15 @@ def show(outputs: Mapping[str, object]) -> str:
         lines += table(("instance", "node", "GPU", "answers"), rows)
     if silent:
         raise UserError(
-            "\n".join([*lines, "", "These instances did not answer:", *(f"  {line}" for line in silent)])
+            "\n".join(
+                [
+                    *lines,
+                    "",
+                    "These instances did not answer:",
+                    *(f"  {line}" for line in silent),
+                    "`make heal`, then `make up`, makes anew what was stopped or removed.",
+                ]
+            )
         )
     return "\n".join(lines)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from images.build import ensure_images
 from images.samples import write_sample_models
-from ops import docker_host, leftovers, paths
+from ops import docker_host, leftovers, nodes, paths
 from ops.errors import UserError
 from ops.processes import together
 from ops.stack import Stack
-from ops.state import HOW_TO_SHARE, Backend, local_backend, team_backend
+from ops.state import Backend, how_to_share, local_backend, only_here, team_backend
 from toolchain import pulumi, python_env
 from toolchain.progress import note
 
@@ -27,13 +27,22 @@ def require_stack_file(stack: str) -> None:
         raise UserError(f"There is no Pulumi.{stack}.yaml; stacks here: {', '.join(known)}.")
 
 
+def check_stack_file(stack: str) -> None:
+    """Raise UserError with every problem of a stack file, before anything slow is made for it."""
+    require_stack_file(stack)
+    python_env.ensure_venv()
+    nodes.hosts_of(stack)
+
+
 def local_stack() -> Stack:
     """The local stack with all it needs: tools, engine, images, models, state; made side by side."""
     require_stack_file(LOCAL_STACK)
+    # Where there can be none, that is said before minutes of set-up.
+    decided = docker_host.decide()
     made: dict[str, docker_host.Chosen] = {}
 
     def engine_and_images() -> None:
-        made["engine"] = docker_host.ensure_engine()
+        made["engine"] = docker_host.ensure_engine(decided)
         ensure_images(made["engine"].docker_host)
 
     if importlib.util.find_spec("ensurepip") is None:
@@ -46,7 +55,7 @@ def local_stack() -> Stack:
 
 def ready_local_stack(host: str) -> Stack:
     """The local stack in its engine, with what a killed run left behind cleared away."""
-    stack = cli(LOCAL_STACK, {"DOCKER_HOST": host}, backend=local_backend())
+    stack = cli(LOCAL_STACK, engine_env(host), backend=local_backend())
     stack.free_stale_locks()
     stack.ensure_exists()
     leftovers.clear(stack, host)
@@ -57,7 +66,7 @@ def local_cli() -> Stack:
     """The local stack's CLI and state, without starting an engine; the one that holds the stack is named."""
     ensure_tools()
     chosen = docker_host.recorded()
-    stack = cli(LOCAL_STACK, {"DOCKER_HOST": chosen.docker_host} if chosen else {}, backend=local_backend())
+    stack = cli(LOCAL_STACK, engine_env(chosen.docker_host) if chosen else {}, backend=local_backend())
     stack.ensure_exists()
     return stack
 
@@ -65,12 +74,21 @@ def local_cli() -> Stack:
 def team_stack(stack: str, *, changes: bool) -> Stack:
     """A stack of a team, on the backend that the user set. Raises UserError where there is none of theirs."""
     require_stack_file(stack)
-    backend = team_backend(os.environ, paths.ROOT / "Pulumi.yaml")
+    backend = team_backend(stack, os.environ, paths.ROOT / "Pulumi.yaml")
     if backend is None:
-        raise UserError(f"Stack {stack} has no shared state backend, so nothing was changed.\n{HOW_TO_SHARE}")
+        raise UserError(
+            f"Stack {stack} has no shared state backend, so nothing was changed.\n{how_to_share(stack)}"
+        )
     ensure_tools(changes_stack=stack if changes else None)
-    note(f"State of stack {stack}: {backend}")
+    alone = " (on this machine: nobody else can see or lock it)" if only_here(backend) else ""
+    note(f"State of stack {stack}: {backend}{alone}")
     return cli(stack, {}, backend=None)
+
+
+def engine_env(host: str) -> dict[str, str]:
+    """The variables that lead to the local stack's engine: the shell's others would lead elsewhere."""
+    # The provider takes a context before the host, and asks for TLS where the shell does.
+    return {"DOCKER_HOST": host, "DOCKER_CONTEXT": "", "DOCKER_TLS_VERIFY": "", "DOCKER_CERT_PATH": ""}
 
 
 def ensure_tools(changes_stack: str | None = None) -> None:
@@ -106,11 +124,11 @@ def preflight_alone(stack: str) -> int:
     if stack != LOCAL_STACK:
         return preflight(stack, {})
     chosen = docker_host.recorded()
-    host = chosen.docker_host if chosen else docker_host.reached_engine()
+    host = chosen.docker_host if chosen else docker_host.reach()[0]
     if host is None:
         note("No Docker Engine runs for the local stack yet: `make up` starts one where it can.")
         return 0
-    return preflight(stack, {"DOCKER_HOST": host})
+    return preflight(stack, engine_env(host))
 
 
 def pin(stack: str) -> int:

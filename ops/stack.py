@@ -18,6 +18,11 @@ from ops.state import Backend
 _READS_CONFIG = frozenset(
     {"up", "update", "preview", "pre", "destroy", "down", "refresh", "config", "import"}
 )
+_WITHOUT_STACK = frozenset({"login", "logout", "whoami", "version", "plugin", "help", "org", "schema", "env"})
+
+
+class PulumiInterrupted(KeyboardInterrupt):
+    """The interrupt of a Pulumi run, which has written down what it did."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +35,11 @@ class Stack:
     backend: Backend | None = None
 
     def run(self, *arguments: str) -> int:
-        """Run a command with its output on the terminal; its exit code."""
-        return run_through(self._command(arguments), cwd=paths.ROOT, env=self._env())
+        """Run a command with its output on the terminal; its exit code. Raises PulumiInterrupted."""
+        try:
+            return run_through(self._command(arguments), cwd=paths.ROOT, env=self._env())
+        except KeyboardInterrupt:
+            raise PulumiInterrupted from None
 
     def query(self, *arguments: str) -> str:
         """The output of a command; raises UserError with what it said where it fails."""
@@ -95,7 +103,15 @@ class Stack:
         command = [str(self.pulumi), *arguments]
         if self.backend is not None and arguments and arguments[0] in _READS_CONFIG:
             command += ["--config-file", str(self.backend.config_file(self.name))]
-        return [*command, "--stack", self.name]
+        return [*command, "--stack", self.name] if self._is_to_be_named(tuple(arguments)) else command
+
+    def _is_to_be_named(self, arguments: tuple[str, ...]) -> bool:
+        if not arguments or arguments[0].startswith("-") or arguments[0] in _WITHOUT_STACK:
+            return False
+        if arguments[0] == "stack" and arguments[1:2] in (("init",), ("select",), ("rm",)):
+            # With its name, `[organization/]stack`, they refuse the option.
+            return not any(word.rpartition("/")[2] == self.name for word in arguments[2:])
+        return arguments[:2] != ("stack", "ls")
 
     def _env(self) -> dict[str, str]:
         env = {"PULUMI_SKIP_UPDATE_CHECK": "true", **self.env}

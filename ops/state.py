@@ -13,8 +13,11 @@ from urllib.parse import unquote, urlsplit
 
 from ops import paths
 from ops.errors import UserError
+from toolchain.progress import note
 
 _SALT = re.compile(r"^encryptionsalt:.*$", re.MULTILINE)
+# What `pulumi stack init` writes into a stack file: how the secrets of one state are encrypted.
+_OF_A_STATE = re.compile(r"^(encryptionsalt|encryptedkey|secretsprovider):.*\n?", re.MULTILINE)
 # Of these, none may reach a run that uses state of our own: each would win over it.
 _FOREIGN = (
     "PULUMI_ACCESS_TOKEN",
@@ -86,13 +89,17 @@ class Backend:
             file.write(secrets.token_urlsafe(32))
 
     def write_config(self, stack: str) -> Path:
-        """Copy the committed stack file, with the salt in it where the stack has one already."""
+        """Copy the stack file, with this state's own salt in place of what another state wrote there."""
         committed = paths.stack_file(stack)
         try:
             text = committed.read_text(encoding="utf-8")
         except FileNotFoundError:
             raise UserError(f"There is no stack {stack}: {committed.name} does not exist.") from None
-        if self.salt.exists() and not _SALT.search(text):
+        if foreign := [found[1] for found in _OF_A_STATE.finditer(text)]:
+            remove = ": remove that line" if self.folder == paths.LOCAL else ""
+            note(f"{committed.name} has `{foreign[0]}` of another state, which is not used here{remove}.")
+            text = _OF_A_STATE.sub("", text)
+        if self.salt.exists():
             text = f"{text.rstrip()}\n{self.salt.read_text()}"
         copy = self.config_file(stack)
         copy.write_text(text, encoding="utf-8")
@@ -137,8 +144,8 @@ def throw_away_backend() -> tuple[Backend, "tempfile.TemporaryDirectory[str]"]:
     return Backend(Path(folder.name)), folder
 
 
-def team_backend(env: Mapping[str, str], project_file: Path) -> str | None:
-    """The shared backend that the user set, as Pulumi itself would find it; None where there is none.
+def team_backend(stack: str, env: Mapping[str, str], project_file: Path) -> str | None:
+    """The backend that the user set for a team's stack, as Pulumi itself finds it; None where there is none.
 
     Raises UserError for a backend or a passphrase that we generated: it exists once, on this machine.
     """
@@ -155,15 +162,29 @@ def team_backend(env: Mapping[str, str], project_file: Path) -> str | None:
     ):
         path = _as_path(value)
         if path is not None and path.is_relative_to(ours):
-            raise UserError(f"{what} {value} was generated for the local stack alone. {HOW_TO_SHARE}")
+            raise UserError(f"{what} {value} was generated for the local stack alone. {how_to_share(stack)}")
     return found
 
 
-HOW_TO_SHARE = """\
-Every stack but `local` belongs to a team: its state must be where all of it sees it and locked while in use.
-  export PULUMI_BACKEND_URL=s3://<bucket>     (or azblob://, gs://; or type `pulumi login` for Pulumi Cloud)
-  pulumi stack init <stack> --secrets-provider awskms://alias/<key>
-                                              (or azurekeyvault://, gcpkms://, hashivault://)"""
+def how_to_share(stack: str) -> str:
+    """What to type for a team's stack that has no state backend of the team's."""
+    head = "It belongs to a team: its state must be where all of them see it, and locked while in use."
+    init = f"stack init {stack} --secrets-provider awskms://alias/<key>"
+    if shutil.which("pulumi") is not None:
+        lines = [
+            "export PULUMI_BACKEND_URL=s3://<bucket>     (or type `pulumi login` for Pulumi Cloud)",
+            f"pulumi {init}",
+        ]
+    else:
+        make = f"TOOLCHAIN=registries make pulumi STACK={stack}"
+        lines = [f"{make} ARGS='login s3://<bucket>'", f"{make} ARGS='{init}'"]
+    others = "(or azblob://, gs:// for the state; azurekeyvault://, gcpkms://, hashivault:// for the key)"
+    return "\n  ".join([head, *lines, others])
+
+
+def only_here(backend: str) -> bool:
+    """Whether a backend is a folder of this machine."""
+    return urlsplit(backend).scheme == "file"
 
 
 def _logged_in(env: Mapping[str, str]) -> str | None:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from ops import labels
 from ops.hosts import Host
 
 _LOG_LINES = 12
@@ -35,12 +36,12 @@ def unwell(stack: str, hosts: Mapping[str, Host]) -> list[Unwell]:
 def report(stack: str, hosts: Mapping[str, Host], *, failed: bool) -> str:
     """For people, after an `up`; empty where all is well. One that starts is no news unless that failed."""
     found = [one for one in unwell(stack, hosts) if failed or not one.starting]
-    return "\n\n".join(["Not well:", *map(str, found)]) if found else ""
+    remedy = f"If a container was stopped or removed: `make heal STACK={stack}` first, then `up` again."
+    return "\n\n".join(["Not well:", *map(str, found), remedy]) if found else ""
 
 
 def _on(stack: str, node: str, host: Host) -> Iterator[Unwell]:
-    ours = ["--filter", f"label=tf-serving.stack={stack}", "--filter", f"label=tf-serving.node={node}"]
-    listed = host.docker("ps", "--all", "--quiet", "--no-trunc", *ours).stdout.split()
+    listed = host.docker("ps", "--all", "--quiet", "--no-trunc", *labels.filters(stack, node)).stdout.split()
     if not listed:
         return
     inspected = host.docker("inspect", "--type=container", *listed)

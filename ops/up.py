@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from ops import nodes, paths, samples, setup, unwell
+from ops.errors import UserError
 from ops.hosts import Host
 from ops.stack import Stack
 from ops.state import team_backend, throw_away_backend
@@ -12,11 +13,14 @@ _FROM_NOTHING = (
     "PLAN FROM NOTHING: stack {stack} has no shared state backend here, so this shows what a first `up` "
     "would make, not what would change. No host is contacted."
 )
+# These tell or choose the backend, so they need none.
+_LOGIN = ("login", "logout", "whoami")
 
 
 def up(stack: str, arguments: Sequence[str]) -> int:
     """Deploy a stack; the local one is asked for predictions afterwards."""
     if stack != setup.LOCAL_STACK:
+        setup.check_stack_file(stack)
         team = setup.team_stack(stack, changes=True)
         return setup.preflight(stack, {}) or deploy(team, nodes.hosts_of(stack), arguments)
     local = setup.local_stack()
@@ -41,30 +45,32 @@ def deploy(stack: Stack, hosts: Mapping[str, Host], arguments: Sequence[str]) ->
 
 def _who_answers(stack: Stack) -> str:
     outputs = stack.outputs()
-    answered = samples.show(outputs)
+    answered = ["", samples.show(outputs), ""]
+    urls = [f"REST     {outputs['rest_url']}", f"gRPC     {outputs['grpc_target']}", ""]
+    return "\n".join([*answered, *urls, *next_steps(stack.name, stack.env["DOCKER_HOST"], outputs)])
+
+
+def next_steps(stack: str, engine: str, outputs: Mapping[str, object]) -> list[str]:
+    """What to type after an `up` of the local stack."""
     example = samples.questions_of(outputs)[0]
-    return "\n".join(
-        [
-            "",
-            answered,
-            "",
-            f"REST     {outputs['rest_url']}",
-            f"gRPC     {outputs['grpc_target']}",
-            "",
-            "Next:",
-            f"  curl -d '{example.body.decode()}' {example.url}",
-            "  make pulumi ARGS='stack output'",
-            "  make down",
-        ]
-    )
+    instance = samples.instances_of(outputs)[0]
+    return [
+        "Next:",
+        f"  curl -d '{example.body.decode()}' {example.url}",
+        f"  curl {samples.metrics_url(outputs)}",
+        f"  docker --host {engine} logs {stack}.{instance.name}",
+        f"  docker --host {engine} logs {stack}.{instance.node}-envoy",
+        "  make pulumi ARGS='stack output'",
+        "  make down",
+    ]
 
 
 def preview(stack: str, arguments: Sequence[str]) -> int:
     """Show what `up` would change. Without a shared backend of the team's, a plan from nothing."""
-    setup.require_stack_file(stack)
+    setup.check_stack_file(stack)
     if stack == setup.LOCAL_STACK:
         return setup.local_cli().run("preview", *arguments)
-    if team_backend(os.environ, paths.ROOT / "Pulumi.yaml") is not None:
+    if team_backend(stack, os.environ, paths.ROOT / "Pulumi.yaml") is not None:
         return setup.team_stack(stack, changes=False).run("preview", *arguments)
     return _preview_from_nothing(stack, arguments)
 
@@ -83,7 +89,19 @@ def _preview_from_nothing(stack: str, arguments: Sequence[str]) -> int:
 
 
 def pulumi(stack: str, arguments: Sequence[str]) -> int:
-    """Run any Pulumi command on a stack, with its state and its engine."""
+    """Run any Pulumi command on a stack, with its state and its engine; of a team, also `login`."""
+    if not arguments:
+        raise UserError(f"type what Pulumi is to do: make pulumi STACK={stack} ARGS='stack output'")
+    logs_in = arguments[0] in _LOGIN
     if stack == setup.LOCAL_STACK:
+        if logs_in:
+            raise UserError(
+                f"the state of stack {stack} is in this checkout, whoever is logged in. For a team's stack: "
+                f"make pulumi STACK=<stack> ARGS='{' '.join(arguments)}'"
+            )
         return setup.local_cli().run(*arguments)
+    if logs_in:
+        setup.require_stack_file(stack)
+        setup.ensure_tools()
+        return setup.cli(stack, {}, backend=None).run(*arguments)
     return setup.team_stack(stack, changes=True).run(*arguments)

@@ -79,7 +79,7 @@ class Point:
 
 
 def _network(name: str) -> Callable[[DockerCli], bool]:
-    return lambda engine: f"{STACK}.local-{name}" in engine.names("network")
+    return lambda engine: f"{STACK}-{name}" in engine.names("network")
 
 
 def _container(name: str, state: str) -> Callable[[DockerCli], bool]:

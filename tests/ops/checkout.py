@@ -6,9 +6,11 @@ import shutil
 import socket
 import subprocess
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 from pathlib import Path
 
 from ops.engine import PrivateEngine
+from ops.networks import routed_networks
 from ops.paths import ROOT
 from toolchain.cache import cache_root
 
@@ -85,6 +87,13 @@ def copy_checkout(folder: Path, home: Path, subnet: str) -> Checkout:
     for command in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "--message", "copy"]):
         made._git(*command)
     return made
+
+
+def free_subnet() -> str:
+    """A /24 that nothing on this machine has a route to: an engine of anybody's may have any fixed one."""
+    taken = routed_networks()
+    blocks = IPv4Network("10.96.0.0/12").subnets(new_prefix=24)
+    return str(next(block for block in blocks if not any(block.overlaps(other) for other in taken)))
 
 
 def free_ports(count: int) -> list[int]:

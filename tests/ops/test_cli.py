@@ -5,6 +5,7 @@ import pytest
 
 from ops import cli, paths, setup, tiers, up
 from ops.errors import UserError
+from ops.stack import PulumiInterrupted
 from ops.tiers import Outcome, Tier
 from toolchain.errors import ToolchainError
 
@@ -30,6 +31,29 @@ def test_an_interrupt_is_one_line_and_exit_code_130(
     monkeypatch.setattr(up, "preview", interrupted)
     assert cli.main(["preview"]) == 130
     assert capsys.readouterr().err == "\nmake preview: interrupted.\n"
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [
+        (KeyboardInterrupt, "\nmake up: interrupted.\n"),
+        (PulumiInterrupted, "\nmake up: interrupted. What was made so far is in the stack's state: "),
+    ],
+)
+def test_only_an_interrupt_of_pulumi_itself_says_that_something_is_in_the_state(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    at: type[KeyboardInterrupt],
+    said: str,
+) -> None:
+    def interrupted(_stack: str, _arguments: list[str]) -> int:
+        raise at
+
+    monkeypatch.setattr(paths, "LOCAL", tmp_path)
+    monkeypatch.setattr(up, "up", interrupted)
+    assert cli.main(["up"]) == 130
+    assert capsys.readouterr().err.startswith(said)
 
 
 def test_arguments_for_pulumi_come_through_as_a_shell_would_split_them(

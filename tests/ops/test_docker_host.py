@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ops import docker_host, paths
+from ops import docker_host, paths, setup
 from ops.docker_host import Chosen
 from ops.errors import UserError
 
@@ -75,6 +75,30 @@ def test_an_engine_without_gpus_is_left_alone_and_a_private_one_started_beside_i
 def test_without_any_engine_a_private_one_is_started(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENGINE", "none")
     assert docker_host.ensure_engine().private
+
+
+def test_an_engine_that_was_named_and_does_not_answer_is_told_beside_the_private_one(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ENGINE", "none")
+    assert docker_host.ensure_engine().private
+    context = "The engine of docker's context (unix:///engine) did not answer (Cannot connect)"
+    assert capsys.readouterr().err == f"{context}; a private engine is used instead.\n"
+    docker_host.forget()
+    monkeypatch.setenv("DOCKER_HOST", "unix:///engine")
+    docker_host.ensure_engine()
+    assert capsys.readouterr().err.startswith("DOCKER_HOST=unix:///engine did not answer (Cannot connect); ")
+
+
+def test_where_there_can_be_no_engine_that_is_said_before_anything_is_set_up(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for slow in ("ensure_tools", "together", "ensure_images"):
+        monkeypatch.setattr(setup, slow, lambda *_: pytest.fail("set up all the same"))
+    monkeypatch.setenv("ENGINE", "none")
+    monkeypatch.setattr(docker_host, "_may_have_private_engine", lambda: False)
+    with pytest.raises(UserError, match=r"did not answer \(Cannot connect\)\. Start Docker"):
+        setup.local_stack()
 
 
 @pytest.mark.parametrize(("engine", "advice"), [("none", "Start Docker"), ("plain", "nvidia-container")])

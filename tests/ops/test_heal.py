@@ -1,6 +1,6 @@
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -26,10 +26,11 @@ class FakeStack(Stack):
     """Notes what Pulumi would be asked."""
 
     ran: list[tuple[str, ...]] = field(default_factory=list)
+    state: Mapping[str, object] = field(default_factory=lambda: STATE)
 
     def query(self, *arguments: str) -> str:
         assert arguments == ("stack", "export")
-        return json.dumps(STATE)
+        return json.dumps(self.state)
 
     def run(self, *arguments: str) -> int:
         self.ran.append(arguments)
@@ -38,17 +39,20 @@ class FakeStack(Stack):
 
 @dataclass(frozen=True)
 class FakeEngine(Host):
-    """Lists, for the labels of stack `prod` and node `gpu-01` alone, what `there` says; notes removals."""
+    """Lists, for the labels of stack `prod` and the node alone, what `there` says; notes removals."""
 
     there: Mapping[str, str] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
+    node: str = "gpu-01"
 
     def docker(self, *arguments: str) -> Result:
         if "rm" in arguments:
             self.removed.append(" ".join(arguments))
             return Result(0, "", "")
         chosen = {word for word in arguments if word.startswith("--filter")}
-        assert chosen == {"--filter=label=tf-serving.stack=prod", "--filter=label=tf-serving.node=gpu-01"}
+        # As the plan labels them: a network has no node's label.
+        labels = {"stack": "prod"} | ({"node": self.node} if arguments[0] == "ps" else {})
+        assert chosen == {f"--filter=label=tf-serving.{key}={value}" for key, value in labels.items()}
         return Result(0, self.there.get(arguments[0], ""), "")
 
 
@@ -60,13 +64,13 @@ def engine(there: Mapping[str, str]) -> FakeEngine:
     return FakeEngine("ssh://gpu-01", there=there)
 
 
-def ids(*lines: tuple[str, str], state: str = "running") -> str:
-    return "".join(f"{id_} {name} {state}\n" for id_, name in lines)
+def ids(*lines: tuple[str, ...]) -> str:
+    return "".join(f"{' '.join(line)}\n" for line in lines)
 
 
 STRAYS = {
     "network": ids((NETWORK, "prod.gpu-01-front"), ("1" * 64, "prod.gpu-01-serving")),
-    "ps": ids((CONTAINER, "prod.gpu-01-gpu0"), ("2" * 64, "prod.gpu-01-gpu1")),
+    "ps": ids((CONTAINER, "prod.gpu-01-gpu0", "running"), ("2" * 64, "prod.gpu-01-gpu1", "exited")),
 }
 
 
@@ -90,7 +94,7 @@ def test_what_the_state_does_not_know_is_removed_containers_first_and_the_rest_s
 def test_what_was_left_half_made_or_does_not_run_is_removed_though_the_state_knows_it(
     container: str, state: str, removed: bool
 ) -> None:
-    node = engine({"ps": ids((container, "prod.gpu-01-gpu0"), state=state)})
+    node = engine({"ps": ids((container, "prod.gpu-01-gpu0", state))})
     reconcile(stack(), {"gpu-01": node}, ask=False)
     assert node.removed == [f"rm --force --volumes {container}"] * removed
 
@@ -128,6 +132,55 @@ def test_an_engine_that_does_not_answer_stops_it_before_anything_is_removed(
     with pytest.raises(UserError, match=r"node gpu-02 \(unix:///nowhere.sock\): no route to host"):
         reconcile(healed, {"gpu-02": silent}, ask=False)
     assert healed.ran == []
+
+
+OTHER = {"resources": [{"type": "docker:index/container:Container", "id": "o" * 64}]}
+PROVIDER = {"type": "pulumi:providers:docker", "id": "p"}
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"version": 3},
+        {"deployment": {}},
+        {"deployment": OTHER},
+        {"deployment": {"resources": [{"urn": "the stack", "type": "pulumi:pulumi:Stack"}, PROVIDER]}},
+    ],
+)
+@pytest.mark.parametrize("ask", [True, False])
+def test_a_deployment_that_an_empty_state_does_not_know_is_left_running(
+    state: Mapping[str, object], ask: bool
+) -> None:
+    healed, node = replace(stack(), state=state), engine(STRAYS)
+    with pytest.raises(UserError) as refusal:
+        reconcile(healed, {"gpu-01": node}, ask=ask)
+    assert (node.removed, healed.ran) == ([], [])
+    said = str(refusal.value)
+    known = "knows none of them" if OTHER in state.values() else "is empty"
+    assert f"Stack prod has 2 containers on node gpu-01, 1 running, and its state {known}:" in said
+    assert "make pulumi STACK=prod ARGS='whoami -v'" in said
+
+
+def test_for_the_local_stack_the_refusal_says_how_to_take_the_containers_away_by_hand(tmp_path: Path) -> None:
+    healed, node = replace(stack(Backend(tmp_path)), state={}), engine(STRAYS)
+    with pytest.raises(UserError) as refusal:
+        reconcile(healed, {"gpu-01": node}, ask=False)
+    assert (node.removed, healed.ran) == ([], [])
+    by_hand = [f"  docker --host ssh://gpu-01 rm --force prod.gpu-01-gpu{gpu}" for gpu in range(2)]
+    assert str(tmp_path / "state") in str(refusal.value)
+    assert str(refusal.value).splitlines()[-2:] == by_hand
+
+
+def test_networks_without_a_container_are_removed_also_where_the_state_is_empty() -> None:
+    healed, node = replace(stack(), state={}), engine({"network": STRAYS["network"]})
+    assert reconcile(healed, {"gpu-01": node}, ask=False) == 0
+    assert len(node.removed) == 2
+
+
+def test_a_network_that_two_nodes_of_one_engine_list_is_removed_once() -> None:
+    node = engine({"network": STRAYS["network"]})
+    assert reconcile(stack(), {"gpu-01": node, "gpu-02": replace(node, node="gpu-02")}, ask=False) == 0
+    assert node.removed == [f"network rm {'1' * 64}"]
 
 
 def test_locks_of_a_backend_of_ours_are_freed(tmp_path: Path) -> None:

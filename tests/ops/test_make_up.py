@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -12,18 +13,17 @@ from pathlib import Path
 import pytest
 
 from ops.daemon import children, command_line
-from tests.ops.checkout import Checkout, copy_checkout
+from tests.ops.checkout import Checkout, copy_checkout, free_subnet
 
 pytestmark = pytest.mark.integration
 
-SUBNET = "172.29.96.0/24"
 INSTANCES = [f"local-gpu{index}" for index in range(4)]
 
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     folder = tmp_path_factory.mktemp("make up")
-    made = copy_checkout(folder / "a checkout", folder / "home", SUBNET)
+    made = copy_checkout(folder / "a checkout", folder / "home", free_subnet())
     yield made
     made.engine().remove()
 
@@ -65,7 +65,7 @@ def pulumi_below(pid: int) -> int | None:
 def test_every_instance_answers_with_its_gpu_and_the_next_steps_are_shown(deployed: str) -> None:
     for index, name in enumerate(INSTANCES):
         line = next(line for line in deployed.splitlines() if line.startswith(f"  {name} "))
-        assert f"local  {index}  GPU-00000000-0000-4000-8000-00000000000{index}" in line
+        assert f"local  gpu{index}  GPU-00000000-0000-4000-8000-00000000000{index}" in line
         assert int(line.split()[-1]) >= 1
     assert "curl -d " in deployed
     assert deployed.strip().endswith("make down")
@@ -78,6 +78,18 @@ def test_the_printed_curl_line_is_answered(deployed: str, checkout: Checkout) ->
         assert json.load(answer) == {"predictions": [2.5, 3.0, 4.5]}
 
 
+def test_the_printed_next_steps_work_as_they_stand(deployed: str, checkout: Checkout) -> None:
+    steps = [line.strip() for line in deployed.partition("Next:")[2].splitlines() if line]
+    logs = [line for line in steps if " logs local.local-" in line]
+    metrics = [line for line in steps if line.startswith("curl http")]
+    assert len(logs) == 2
+    assert len(metrics) == 1
+    for line in (*logs, *metrics):
+        done = subprocess.run(shlex.split(line), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout + done.stderr != ""
+
+
 def test_the_checkout_stays_clean(deployed: str, checkout: Checkout) -> None:
     assert checkout.git_status() == ""
 
@@ -85,7 +97,7 @@ def test_the_checkout_stays_clean(deployed: str, checkout: Checkout) -> None:
 def test_a_second_up_changes_nothing(deployed: str, checkout: Checkout) -> None:
     done = checkout.make("up", "ARGS=--color never --expect-no-changes")
     assert done.returncode == 0, done.stdout[-3000:]
-    assert "17 unchanged" in done.stdout
+    assert " unchanged" in done.stdout
 
 
 def test_pulumi_commands_reach_the_stack(deployed: str, checkout: Checkout) -> None:
@@ -138,6 +150,7 @@ def test_down_leaves_no_container_no_state_and_no_engine_and_can_be_repeated(
     again = checkout.make("down")
     assert again.returncode == 0
     assert "not deployed from this checkout" in again.stdout
+    assert "`pulumi stack rm local` is done as well" in first.stdout
 
 
 def test_an_interrupted_up_says_so_in_a_line_and_a_killed_one_is_picked_up(checkout: Checkout) -> None:

@@ -48,6 +48,7 @@ class FakeHost(Host):
 
 def wanted(answers: Mapping[str, str | Result] = MappingProxyType({})) -> Wanted:
     return Wanted(
+        stack="prod",
         node="gpu-01",
         host=FakeHost("ssh://deploy@gpu-01", answers={**GOOD, **answers}),
         driver="535.129.03",
@@ -56,7 +57,8 @@ def wanted(answers: Mapping[str, str | Result] = MappingProxyType({})) -> Wanted
         memory_mib=500_000,
         images=("tensorflow/serving:2.14.1-gpu",),
         folders=("/srv/models/resnet50",),
-        ports=(("192.0.2.7", 8080),),
+        ports=(("192.0.2.7", 8080, "front_end.rest_port"),),
+        place="nodes[2]",
         subnet="172.29.80.0/24",
     )
 
@@ -135,7 +137,7 @@ ROUTE = "172.29.0.0/16 via 10.8.0.1 dev tun0 table 220"
 
 def test_a_subnet_that_is_routed_elsewhere_is_a_problem() -> None:
     assert problems(wanted({"ip -4 route show table all": ROUTE})) == [
-        f"subnet 172.29.80.0/24 is in use there already: {ROUTE}"
+        f"subnet 172.29.80.0/24 is in use there already: {ROUTE}; change nodes[2].subnet in Pulumi.prod.yaml"
     ]
 
 
@@ -172,6 +174,17 @@ def test_a_port_in_use_here_is_a_problem_unless_a_container_has_it(published: st
     node = wanted({"docker ps --quiet --filter publish=8080": published})
     here = replace(node, host=replace(node.host, endpoint="default"))
     assert len(problems(here, lambda _address, port: port == 8080)) == expected
+
+
+def test_what_another_checkouts_local_stack_may_have_is_given_back_by_make_down_there() -> None:
+    node = wanted({"ip -4 route show table all": ROUTE, "docker ps --quiet --filter publish=8080": ""})
+    here = replace(node, stack="local", driver=None, host=replace(node.host, endpoint="default"))
+    other = "if another checkout's local stack has it, `make down` there, else change"
+    said = problems(here, lambda _address, _port: True)
+    assert [line.partition("; ")[2] for line in said] == [
+        f"{other} nodes[2].subnet in Pulumi.local.yaml",
+        f"{other} front_end.rest_port in Pulumi.local.yaml",
+    ]
 
 
 SSH = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]

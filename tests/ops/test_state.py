@@ -7,7 +7,8 @@ import pytest
 
 from ops import paths
 from ops.errors import UserError
-from ops.state import Backend, team_backend, throw_away_backend
+from ops.setup import engine_env
+from ops.state import Backend, how_to_share, only_here, team_backend, throw_away_backend
 
 SALT = "encryptionsalt: v1:c2FsdA==:v1:bm9uY2U=:Y2lwaGVy"
 
@@ -57,12 +58,26 @@ def test_pulumi_is_given_a_copy_with_the_salt_and_the_committed_file_stays(proje
     assert (project / "Pulumi.local.yaml").read_text() == "config:\n  a:b: 1\n"
 
 
-def test_a_salt_that_a_team_committed_is_not_doubled(project: Path) -> None:
-    backend = Backend(project / "made")
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        "encryptionsalt: v1:own\n",
+        "secretsprovider: awskms://alias/key\nencryptedkey: QUJD\n",
+    ],
+)
+@pytest.mark.parametrize("last", [True, False])
+def test_another_states_secrets_provider_does_not_reach_ours_and_that_is_said(
+    project: Path, capsys: pytest.CaptureFixture[str], foreign: str, last: bool
+) -> None:
+    backend = Backend(paths.LOCAL)
     backend.prepare()
     backend.salt.write_text(f"{SALT}\n")
-    (project / "Pulumi.local.yaml").write_text("encryptionsalt: v1:own\nconfig:\n  a:b: 1\n")
-    assert backend.write_config("local").read_text().count("encryptionsalt") == 1
+    ours = "config:\n  a:b: 1\n"
+    (project / "Pulumi.local.yaml").write_text(ours + foreign if last else foreign + ours)
+    assert backend.write_config("local").read_text() == f"{ours}{SALT}\n"
+    line = foreign.partition(":")[0]
+    said = f"Pulumi.local.yaml has `{line}` of another state, which is not used here: remove that line."
+    assert capsys.readouterr().err.strip() == said
 
 
 def test_a_salt_that_was_lost_comes_back_from_the_state(tmp_path: Path) -> None:
@@ -116,12 +131,12 @@ def test_a_plan_from_nothing_leaves_nothing() -> None:
 
 
 def test_without_a_backend_and_a_login_a_team_has_none(project: Path) -> None:
-    assert team_backend({}, project / "Pulumi.yaml") is None
+    assert team_backend("prod", {}, project / "Pulumi.yaml") is None
 
 
 @pytest.mark.parametrize("token", ["", "pul-0123"])
 def test_an_access_token_alone_means_pulumi_cloud(project: Path, token: str) -> None:
-    found = team_backend({"PULUMI_ACCESS_TOKEN": token}, project / "Pulumi.yaml")
+    found = team_backend("prod", {"PULUMI_ACCESS_TOKEN": token}, project / "Pulumi.yaml")
     assert found == ("https://api.pulumi.com" if token else None)
 
 
@@ -130,10 +145,10 @@ def test_the_environment_wins_over_the_project_and_the_project_over_the_login(pr
     login.parent.mkdir(parents=True)
     login.write_text(json.dumps({"current": "gs://login"}))
     file = project / "Pulumi.yaml"
-    assert team_backend({}, file) == "gs://login"
+    assert team_backend("prod", {}, file) == "gs://login"
     file.write_text("name: tf-serving\nbackend:\n  url: s3://project\n")
-    assert team_backend({}, file) == "s3://project"
-    assert team_backend({"PULUMI_BACKEND_URL": "azblob://shell"}, file) == "azblob://shell"
+    assert team_backend("prod", {}, file) == "s3://project"
+    assert team_backend("prod", {"PULUMI_BACKEND_URL": "azblob://shell"}, file) == "azblob://shell"
 
 
 @pytest.mark.parametrize("text", ["", "not json", "[]", '{"current": ""}', '{"current": 7}'])
@@ -141,14 +156,14 @@ def test_a_spoilt_or_empty_login_is_no_login(project: Path, text: str) -> None:
     login = project / "home" / ".pulumi" / "credentials.json"
     login.parent.mkdir(parents=True)
     login.write_text(text)
-    assert team_backend({}, project / "Pulumi.yaml") is None
+    assert team_backend("prod", {}, project / "Pulumi.yaml") is None
 
 
 @pytest.mark.parametrize("form", ["file://{}/.local/state", "file://{}/x/../.local/state", "{}/.local/state"])
 def test_state_that_we_generated_is_refused_for_a_team(project: Path, form: str) -> None:
     env = {"PULUMI_BACKEND_URL": form.format(project)}
     with pytest.raises(UserError, match=r"state backend .* generated for the local stack(?s:.*)s3://"):
-        team_backend(env, project / "Pulumi.yaml")
+        team_backend("prod", env, project / "Pulumi.yaml")
 
 
 def test_a_passphrase_that_we_generated_is_refused_for_a_team(project: Path) -> None:
@@ -157,9 +172,43 @@ def test_a_passphrase_that_we_generated_is_refused_for_a_team(project: Path) -> 
         "PULUMI_CONFIG_PASSPHRASE_FILE": str(project / ".local" / "passphrase"),
     }
     with pytest.raises(UserError, match=r"passphrase file .* generated for the local stack"):
-        team_backend(env, project / "Pulumi.yaml")
+        team_backend("prod", env, project / "Pulumi.yaml")
 
 
 def test_a_file_backend_of_the_users_own_is_the_users_choice(project: Path) -> None:
     env = {**os.environ, "PULUMI_BACKEND_URL": f"file://{project}/elsewhere"}
-    assert team_backend(env, project / "Pulumi.yaml") == f"file://{project}/elsewhere"
+    assert team_backend("prod", env, project / "Pulumi.yaml") == f"file://{project}/elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("on_path", "typed"),
+    [
+        ("/bin/pulumi", ["export PULUMI_BACKEND_URL=s3://<bucket>", "pulumi stack init prod "]),
+        (
+            None,
+            [
+                "TOOLCHAIN=registries make pulumi STACK=prod ARGS='login s3://<bucket>'",
+                "TOOLCHAIN=registries make pulumi STACK=prod ARGS='stack init prod --secrets-provider awskms://",
+            ],
+        ),
+    ],
+)
+def test_how_to_share_a_stack_is_what_can_be_typed_on_this_machine(
+    monkeypatch: pytest.MonkeyPatch, on_path: str | None, typed: list[str]
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda _name: on_path)
+    lines = [line.strip() for line in how_to_share("prod").splitlines()]
+    assert [line.startswith(start) for line, start in zip(lines[1:3], typed, strict=True)] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("backend", "here"), [("file:///mnt/x", True), ("file://~", True), ("s3://b", False)]
+)
+def test_a_backend_that_nobody_else_sees_is_told_apart(backend: str, here: bool) -> None:
+    assert only_here(backend) is here
+
+
+def test_the_shells_docker_context_and_tls_do_not_lead_away_from_the_local_engine() -> None:
+    env = engine_env("unix:///run/ours.sock")
+    assert env.pop("DOCKER_HOST") == "unix:///run/ours.sock"
+    assert env == dict.fromkeys(("DOCKER_CONTEXT", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH"), "")

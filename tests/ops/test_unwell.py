@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ops import nodes, up
+from ops import labels, nodes, up
 from ops.errors import UserError
 from ops.hosts import Host, Result
 from ops.stack import Stack
@@ -29,7 +29,7 @@ class FakeEngine(Host):
     def docker(self, *arguments: str) -> Result:
         match arguments[0]:
             case "ps":
-                assert {"label=tf-serving.stack=prod", "label=tf-serving.node=gpu-01"} <= set(arguments)
+                assert {*labels.filters("prod", "gpu-01")} <= set(arguments)
                 return Result(0, "".join(f"id{i}\n" for i in range(len(self.states))), "")
             case "inspect":
                 found = [{"Name": f"/c{i}", "State": state} for i, state in enumerate(self.states)]
@@ -56,7 +56,8 @@ def test_a_container_is_named_with_its_state_its_probe_and_the_end_of_its_log() 
         "  its health check says: no version is loaded",
         "  the end of its log:",
     ]
-    assert shown[5:] == [f"    c1 line {i}" for i in range(8, 20)]
+    assert shown[5:-2] == [f"    c1 line {i}" for i in range(8, 20)]
+    assert "`make heal STACK=" in shown[-1]
 
 
 def test_why_a_container_does_not_run_is_said() -> None:
