@@ -124,7 +124,7 @@ def _same_engine_as_before(chosen: Chosen) -> None:
 
 def _start_private() -> str:
     engine = private_engine()
-    if not engine.answers():
+    if not engine.whole():
         install_docker()
         with step("Start a private Docker Engine", "1 s"):
             engine.start()

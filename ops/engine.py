@@ -64,9 +64,14 @@ class PrivateEngine:
         """Whether the engine's API answers."""
         return ping(self.socket)
 
+    def whole(self) -> bool:
+        """Whether it answers and can start containers: its API also answers while its containerd is gone."""
+        return self._containerd.pid() is not None and self.answers()
+
     def start(self) -> None:
-        """Start it where it does not answer yet; raises UserError with the end of the log where it can't."""
-        if self.dockerd.pid() is not None and self._wait(self.answers, self.dockerd, 30):
+        """Start it where it is not whole yet; raises UserError with the end of the log where it can't."""
+        both_run = self.dockerd.pid() is not None and self._containerd.pid() is not None
+        if both_run and self._wait(self.answers, self.dockerd, 30):
             return
         self._require()
         self.stop()

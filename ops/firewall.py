@@ -8,8 +8,9 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -46,7 +47,7 @@ def others_kept() -> Iterator[None]:
     after = _rules()
     for (program, table), lines in before.items():
         left = set(after.get((program, table), []))
-        lost = lost_docker_rules(lines, left)
+        lost = lost_docker_rules(lines, left, _device_exists)
         if lost:
             text = "\n".join([f"*{table}", *lost, "COMMIT", ""])
             subprocess.run(
@@ -59,10 +60,22 @@ def others_kept() -> Iterator[None]:
             )
 
 
-def lost_docker_rules(before: list[str], after: set[str]) -> list[str]:
-    """What brings the missing rules back: each is put first in its chain, so the last one comes first."""
+def lost_docker_rules(before: list[str], after: set[str], exists: Callable[[str], bool]) -> list[str]:
+    """What brings the missing rules back: each is put first in its chain, so the last one comes first.
+
+    Left out are those of a network device that no longer `exists`: their own engine took them away.
+    """
     lost = [line for line in before if line.startswith("-A DOCKER") and line not in after]
-    return [f"-I{line.removeprefix('-A')}" for line in reversed(lost)]
+    kept = [line for line in lost if all(map(exists, _devices(line.split())))]
+    return [f"-I{line.removeprefix('-A')}" for line in reversed(kept)]
+
+
+def _devices(words: list[str]) -> list[str]:
+    return [name for option, name in pairwise(words) if option in ("-i", "-o")]
+
+
+def _device_exists(name: str) -> bool:
+    return Path(f"/sys/class/net/{name}").exists()
 
 
 def drop_rules_of(*devices: str) -> None:

@@ -114,8 +114,15 @@ class Stack:
         return arguments[:2] != ("stack", "ls")
 
     def _env(self) -> dict[str, str]:
-        env = {"PULUMI_SKIP_UPDATE_CHECK": "true", **self.env}
+        env = {"PULUMI_SKIP_UPDATE_CHECK": "true", **self.env, **_no_proxy(self.env)}
         return self.backend.env(env) if self.backend is not None else env
+
+
+def _no_proxy(env: Mapping[str, str]) -> dict[str, str]:
+    """Pulumi's processes talk to each other on the loopback: no proxy may stand in between."""
+    kept = [part for part in (env.get("no_proxy") or env.get("NO_PROXY") or "").split(",") if part]
+    listed = ",".join(dict.fromkeys([*kept, "localhost", "127.0.0.1"]))
+    return {"no_proxy": listed, "NO_PROXY": listed}
 
 
 def _indented(text: str) -> str:

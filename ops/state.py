@@ -109,7 +109,13 @@ class Backend:
         """Whether the stack exists with a known salt; one that an interrupted run left is in its state."""
         files = list(self.state.glob(f".pulumi/stacks/*/{stack}.json"))
         if files and not self.salt.exists():
-            checkpoint = json.loads(files[0].read_text()).get("checkpoint", {})
+            try:
+                checkpoint = json.loads(files[0].read_text()).get("checkpoint", {})
+            except ValueError:
+                raise UserError(
+                    f"{files[0]} is no state that can be read. `cp {files[0]}.bak {files[0]}` brings "
+                    "back the one before, where there is one."
+                ) from None
             provider = (checkpoint.get("latest") or {}).get("secrets_providers") or {}
             salt = provider.get("state", {}).get("salt")
             if salt:

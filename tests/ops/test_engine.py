@@ -13,6 +13,7 @@ import pytest
 from ops.daemon import processes_with
 from ops.engine import PrivateEngine
 from ops.errors import UserError
+from tests.envoy.harness import wait_for
 
 pytestmark = pytest.mark.integration
 
@@ -169,3 +170,16 @@ def test_an_engine_that_cannot_start_shows_the_end_of_its_log(tmp_path: Path) ->
     assert broken.dockerd.pid() is None
     assert not broken.run_dir.exists()
     assert processes_with(str(broken.run_dir)) == []
+
+
+def test_an_engine_whose_containerd_died_is_made_whole_by_a_start(tmp_path: Path) -> None:
+    engine = PrivateEngine(tmp_path)
+    engine.start()
+    try:
+        pid = int((tmp_path / "containerd.pid").read_text())
+        os.kill(pid, signal.SIGKILL)
+        wait_for("its end is seen", lambda: not engine.whole())
+        engine.start()
+        assert engine.whole()
+    finally:
+        engine.stop()

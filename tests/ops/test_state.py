@@ -8,6 +8,7 @@ import pytest
 from ops import paths
 from ops.errors import UserError
 from ops.setup import engine_env
+from ops.stack import Stack
 from ops.state import Backend, how_to_share, only_here, team_backend, throw_away_backend
 
 SALT = "encryptionsalt: v1:c2FsdA==:v1:bm9uY2U=:Y2lwaGVy"
@@ -212,3 +213,20 @@ def test_the_shells_docker_context_and_tls_do_not_lead_away_from_the_local_engin
     env = engine_env("unix:///run/ours.sock")
     assert env.pop("DOCKER_HOST") == "unix:///run/ours.sock"
     assert env == dict.fromkeys(("DOCKER_CONTEXT", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH"), "")
+
+
+def test_a_state_that_cannot_be_read_names_the_one_before(tmp_path: Path) -> None:
+    backend = Backend(tmp_path)
+    file = backend.state / ".pulumi" / "stacks" / "tf-serving" / "local.json"
+    file.parent.mkdir(parents=True)
+    file.write_text("{")
+    with pytest.raises(UserError, match=r"local\.json\.bak"):
+        backend.recover_salt("local")
+
+
+def test_no_proxy_stands_between_pulumis_own_processes(tmp_path: Path) -> None:
+    env = {"http_proxy": "http://127.0.0.1:9", "no_proxy": "example.com"}
+    stack = Stack(name="prod", pulumi=tmp_path / "pulumi", env=env)
+    stack.pulumi.write_text("#!/bin/sh\nprintenv no_proxy NO_PROXY\n")
+    stack.pulumi.chmod(0o700)
+    assert stack.query("whoami").split() == ["example.com,localhost,127.0.0.1"] * 2
