@@ -206,7 +206,7 @@ class Pool(Model):
     batching: Batching | None = None
     """Unset: no batching, each request runs alone."""
     batching_file: RawFile | None = None
-    """A batching parameters file instead of `batching`."""
+    """A batching parameters file instead of `batching`; without num_batch_threads in it, 2 are taken."""
     client_batch_size: Annotated[int, Field(ge=1)] | None = None
     """The most examples that clients send in one request: checked against what the server takes."""
     gpu_memory: GpuMemory = GpuMemory()

@@ -95,7 +95,7 @@ def _policy(policy: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
 def _batching(text: str) -> dict[str, object]:
     values = server_protos.values(server_protos.batching_parameters(text))
     values.pop("thread_pool_name", None)  # only a name; ours is the same for every pool
-    # What the server takes where the file says nothing.
+    # What the server takes where the file says nothing; threads are ours, since one per CPU never batches.
     return {"max_batch_size": 1000, "batch_timeout_micros": 0, "max_enqueued_batches": 10, **values}
 
 
