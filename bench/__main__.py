@@ -6,7 +6,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
 
@@ -134,6 +134,10 @@ def main() -> None:
         when = f"{date.today().isoformat()}, {machine()}"  # noqa: DTZ011 - the day where it ran
         how = f"Measured {when}, Pulumi {toolchain.version} ({toolchain.origin})."
         sections[title] = "\n".join([how, "", *lines])
+        _write(sections)  # after each part, so that one that fails takes none along
+
+
+def _write(sections: Mapping[str, str]) -> None:
     text = (
         "# Measurements\n\nWritten by `make bench`. Ratios are medians of interleaved pairs within one run.\n"
     )
