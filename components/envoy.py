@@ -9,13 +9,12 @@ from components.bootstrap import bootstrap_yaml
 from components.container import Attachment, ContainerArgs, Health, make_container
 from components.plan import FrontEndPlan
 from components.probes import PROBE_TIMEOUT_S, http_probe
-from components.settings import ADMIN_PORT
+from components.settings import ADMIN_PORT, LOOPBACK
 
 _BINARY = "/usr/local/bin/envoy"
 _BOOTSTRAP = "/etc/envoy/envoy.yaml"
 _USER = "101:101"  # `envoy` in the official image
 _START_PATIENCE_S = 60
-_LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +50,9 @@ class EnvoyFrontEnd(pulumi.ComponentResource):
         make_container(
             f"{name}-proxy", _container(args), parent=self, depends_on=[args.image] if args.image else []
         )
-        self.rest_url = pulumi.Output.from_input(f"http://{args.address}:{spec.rest_port}")
-        self.grpc_target = pulumi.Output.from_input(f"{args.address}:{spec.grpc_port}")
-        self.metrics_target = pulumi.Output.from_input(f"{_LOOPBACK}:{spec.metrics_port}")
+        self.rest_url = pulumi.Output.from_input(spec.rest_url(args.address))
+        self.grpc_target = pulumi.Output.from_input(spec.grpc_target(args.address))
+        self.metrics_target = pulumi.Output.from_input(spec.metrics_address())
         self.register_outputs(
             {
                 "rest_url": self.rest_url,
@@ -96,7 +95,7 @@ def _container(args: EnvoyFrontEndArgs) -> ContainerArgs:
         ports=[
             _published(plan.spec.rest_port, str(plan.spec.bind)),
             _published(plan.spec.grpc_port, str(plan.spec.bind)),
-            _published(plan.spec.metrics_port, _LOOPBACK),
+            _published(plan.spec.metrics_port, LOOPBACK),
         ],
     )
 

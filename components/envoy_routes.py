@@ -16,7 +16,7 @@ from components.envoy_config import (
     set_header,
     try_timeout_s,
 )
-from components.monitoring import METRICS_PATH
+from components.monitoring import ENVOY_METRICS_PATH, METRICS_PATH, front_end_path
 from components.plan import FrontEndPlan, PoolPlan
 
 MODEL_HEADER = "x-tf-model"
@@ -129,8 +129,8 @@ def _grpc_routes(front_end: FrontEndPlan) -> Iterator[Config]:
 def metrics_virtual_host(instances: Sequence[str]) -> Config:
     """Prometheus pages: `/metrics` is Envoy's own, `/instances/<name>/metrics` that of an instance."""
     pages = [
-        ("/metrics", ADMIN_CLUSTER, "/stats/prometheus?usedonly"),  # all of them: ten times the size
-        *((f"/instances/{name}/metrics", metrics_cluster(name), METRICS_PATH) for name in instances),
+        (ENVOY_METRICS_PATH, ADMIN_CLUSTER, "/stats/prometheus?usedonly"),  # all of them: ten times the size
+        *((front_end_path(name), metrics_cluster(name), METRICS_PATH) for name in instances),
     ]
     return {
         "name": "metrics",

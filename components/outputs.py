@@ -1,6 +1,7 @@
 """The outputs of a stack, built from its plan: what `contract.py` promises to other teams."""
 
 from components.contract import CONTRACT_VERSION, InstanceOutput, MetricsTarget, ModelOutput, StackOutputs
+from components.monitoring import ENVOY_METRICS_PATH, front_end_path
 from components.plan import Plan
 from components.pool_settings import Pool
 from components.settings import Settings
@@ -18,8 +19,8 @@ __all__ = [
 def stack_outputs(settings: Settings, plan: Plan) -> StackOutputs:
     """The outputs of a plan: all of them are known before anything is deployed."""
     front_end = settings.front_end
-    rest_urls = {node.name: f"http://{node.address}:{front_end.rest_port}" for node in settings.nodes}
-    grpc_targets = [f"{node.address}:{front_end.grpc_port}" for node in settings.nodes]
+    rest_urls = {node.name: front_end.rest_url(node.address) for node in settings.nodes}
+    grpc_targets = [front_end.grpc_target(node.address) for node in settings.nodes]
     return StackOutputs(
         contract_version=CONTRACT_VERSION,
         rest_url=next(iter(rest_urls.values())),
@@ -38,7 +39,7 @@ def stack_outputs(settings: Settings, plan: Plan) -> StackOutputs:
             )
             for instance in plan.instances
         ],
-        metrics_targets=_metrics_targets(plan, f"127.0.0.1:{front_end.metrics_port}"),
+        metrics_targets=_metrics_targets(plan, front_end.metrics_address()),
     )
 
 
@@ -61,13 +62,13 @@ def _metrics_targets(plan: Plan, address: str) -> list[MetricsTarget]:
         target
         for node in plan.nodes
         for target in (
-            MetricsTarget(job="envoy", node=node.name, address=address, path="/metrics"),
+            MetricsTarget(job="envoy", node=node.name, address=address, path=ENVOY_METRICS_PATH),
             *(
                 MetricsTarget(
                     job="tf-serving",
                     node=node.name,
                     address=address,
-                    path=f"/instances/{instance.name}/metrics",
+                    path=front_end_path(instance.name),
                 )
                 for instance in node.instances
             ),

@@ -16,6 +16,7 @@ from components.node_settings import Node
 from components.pool_settings import Pool
 from components.types import MOST_MIB, ImageReference, Port
 
+LOOPBACK = "127.0.0.1"
 ADMIN_PORT = 9901
 """Envoy's admin page, on the loopback of its container."""
 
@@ -72,6 +73,18 @@ class FrontEnd(Model):
                 f"is less than 8 requests of max_request_mib {self.max_request_mib}",
                 self.memory_mib,
             )
+
+    def rest_url(self, address: str) -> str:
+        """Where clients ask over REST a node that they reach at `address`."""
+        return f"http://{address}:{self.rest_port}"
+
+    def grpc_target(self, address: str) -> str:
+        """Where clients ask over gRPC a node that they reach at `address`."""
+        return f"{address}:{self.grpc_port}"
+
+    def metrics_address(self) -> str:
+        """Where Prometheus pages are, on the node itself."""
+        return f"{LOOPBACK}:{self.metrics_port}"
 
 
 class Rollout(Model):
