@@ -2,7 +2,7 @@
 
 Runs until SIGTERM, then writes one line for every request that it sent: start and duration in seconds (the
 machine's monotonic clock), how it ended, who served it, and the version of the model that did. A process of
-its own, so that two share no interpreter lock. Nothing is retried: what is counted is what a client would see.
+its own, so that two share no interpreter lock. Nothing is retried: counted is what a client would see.
 """
 
 import argparse
