@@ -130,7 +130,7 @@ def power_cut(stage: Stage) -> Traffic:
 def second_up(stage: Stage) -> Traffic:
     """Two `up` at once: one does its work, the other is refused with a reason."""
     with stage.traffic(Rate(), at_least=ENOUGH) as traffic:
-        _batching(stage.config, 1000)
+        _batching(stage.config, 2500)
         stage.write()
         with BackgroundUp(stage, stage.folder / "first.log") as first:
             wait_until(lambda: "replacing" in first.said() or first.process.poll() is not None, "it rolls")
