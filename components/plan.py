@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 
 from components import addresses
 from components.facts import server_version
+from components.labels import instance_labels, labels
 from components.model_settings import ServedModel, VersionPolicy
 from components.node_settings import Node
 from components.pool_settings import Batching, GpuMemory, Memory, Pool, ServerOptions, SlotGroup
@@ -210,6 +211,7 @@ class _Builder:
     def __init__(self, settings: Settings, stack: str, project_folder: str) -> None:
         self.settings = settings
         self.stack = stack
+        self.owner = settings.owner or stack
         self.project_folder = project_folder
         self.slots = {node.name: slots_of(node) for node in settings.nodes}
         self.placements: dict[str, list[_Placement]] = {node.name: [] for node in settings.nodes}
@@ -258,7 +260,8 @@ class _Builder:
             front_network=_network(f"{networks}-front", front),
             instances=instances,
             front_end=self._front_end(node, serving, front, instances),
-            network_labels=self._labels(role="network"),
+            # Not the owner: another label replaces a network, and all that is attached to it goes first.
+            network_labels=labels(self.stack, {"role": "network"}),
         )
 
     def _instances(self, node: Node, subnet: IPv4Network) -> Iterator[InstancePlan]:
@@ -276,7 +279,7 @@ class _Builder:
         version = server_version(image)
         if version is None:
             raise ValueError(f"{image} names no version: these settings did not pass the rules")
-        gpus = ",".join(slot.uuid for slot in placement.slots)
+        models = tuple(served for model in pool.models for served in self._models(model))
         return InstancePlan(
             name=name,
             former_names=placement.former_names,
@@ -287,7 +290,7 @@ class _Builder:
             address=address,
             image=image,
             version=version,
-            models=tuple(served for model in pool.models for served in self._models(model)),
+            models=models,
             needs_gpu_xla=any(model.optimized and model.optimized.kind == "xla" for model in pool.models),
             batching=pool.batching,
             gpu_memory=pool.gpu_memory,
@@ -299,7 +302,15 @@ class _Builder:
             request_timeout_s=self.settings.front_end.request_timeout_s,
             rollout=self.settings.rollout,
             follows=placement.follows,
-            labels=self._labels(node=placement.node, role="instance", instance=name, gpu=gpus),
+            labels=instance_labels(
+                self.stack,
+                owner=self.owner,
+                node=placement.node,
+                name=name,
+                pool=pool,
+                slots=placement.slots,
+                models=[model.name for model in models],
+            ),
         )
 
     def _models(self, model: ServedModel) -> Iterator[ModelPlan]:
@@ -347,12 +358,8 @@ class _Builder:
             front_address=addresses.front_end(front),
             pools=tuple(pool for pool in pools if pool.endpoints),
             stop_timeout_s=self.settings.rollout.stop_timeout_s,
-            labels=self._labels(node=node.name, role="front-end"),
+            labels=labels(self.stack, {"owner": self.owner, "node": node.name, "role": "front-end"}),
         )
-
-    def _labels(self, **more: str) -> tuple[tuple[str, str], ...]:
-        named = {"stack": self.stack, **more}
-        return tuple(sorted((f"tf-serving.{key}", value) for key, value in named.items()))
 
 
 def _own_name(slot: Slot, pool: Pool, called: str) -> str:

@@ -190,7 +190,7 @@ class Pool(Model):
     """Instances that serve the same models; Envoy balances over them."""
 
     name: Slug
-    """Names the pool in Envoy; renaming it keeps every instance."""
+    """Names the pool in Envoy and on its containers; renaming it replaces them one after the other."""
     renamed_from: Slug | None = None
     """The name before, for one `up`: Pulumi then sees the same resources."""
     models: Annotated[tuple[ServedModel, ...], Field(min_length=1, max_length=100)]

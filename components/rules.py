@@ -1,7 +1,7 @@
 """Every rule that holds between parts of a stack file.
 
 A rule is a function that is named for what it demands and yields a `Problem` per finding. What goes where is
-in `placement_rules.py`, what fits in `capacity_rules.py`, what was left behind in `text_rules.py`.
+in `placement_rules.py`, what fits in `capacity_rules.py`, what was left behind or out in `text_rules.py`.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,6 +33,7 @@ RULES: tuple[Rule, ...] = (
     capacity_rules.gpu_is_in_the_image,
     capacity_rules.flags_exist_in_the_version,
     capacity_rules.optimized_models_run,
+    text_rules.prod_says_its_owner,
     text_rules.nothing_is_left_to_fill_in,
     text_rules.secrets_stay_out,
 )

@@ -14,7 +14,7 @@ from components.base import Model
 from components.errors import Problem
 from components.node_settings import Node
 from components.pool_settings import Pool
-from components.types import MOST_MIB, ImageReference, Port
+from components.types import MOST_MIB, ImageReference, Owner, Port
 
 LOOPBACK = "127.0.0.1"
 ADMIN_PORT = 9901
@@ -101,6 +101,8 @@ class Settings(Model):
 
     environment: Literal["local", "staging", "prod"] = "prod"
     """What may be risked: `prod` refuses what gives up isolation."""
+    owner: Owner | None = None
+    """The team to ask, a label of every container. Unset: the stack's name; required in prod."""
     nodes: Annotated[tuple[Node, ...], Field(min_length=1)]
     """Machines with GPUs."""
     images: Images

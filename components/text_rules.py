@@ -1,4 +1,4 @@
-"""Rules about text that was left in: placeholders and secrets."""
+"""Rules about text: what was left in (placeholders, secrets) and what is missing."""
 
 import re
 from collections.abc import Iterator
@@ -10,6 +10,12 @@ from components.settings import Settings
 _PLACEHOLDER = re.compile(
     r"<[^<>]+>|\b(change[-_]?me|changeit|todo|fixme|your[-_][a-z-]+|xxx+)\b|\$\{|\{\{", re.IGNORECASE
 )
+
+
+def prod_says_its_owner(settings: Settings) -> Iterator[Problem]:
+    """Whoever finds a container of prod on a machine must find out whom to ask."""
+    if settings.environment == "prod" and settings.owner is None:
+        yield Problem("owner", "is required in prod: the team to ask about what runs")
 
 
 def nothing_is_left_to_fill_in(settings: Settings) -> Iterator[Problem]:

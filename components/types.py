@@ -85,6 +85,13 @@ Slug = Annotated[
 ModelName = Annotated[
     str, _text(r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$", "letters, digits, '_', '.' and '-', at most 63")
 ]
+Owner = Annotated[
+    str,
+    _text(
+        r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$",
+        "letters, digits, '.', '_' and '-' (a team's name, no address), at most 63",
+    ),
+]
 # The server's own documentation limits labels to word characters (docs/serving_config.md there).
 Label = Annotated[str, _text(r"^[A-Za-z0-9_]{1,63}$", "letters, digits and '_', at most 63")]
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"

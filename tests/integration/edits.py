@@ -13,6 +13,7 @@ from tests.integration.containers import (
     each,
     held,
     in_file,
+    labelled,
     lacks,
     mounted,
     on_network,
@@ -229,13 +230,24 @@ def _edits_of_all(ground: Ground) -> list[Edit]:
         "pools[0].client_batch_size": 4,
         "pools[0].models[0].gpu_mib": 10,
         "pools[0].models[0].disk_mib": 20,
-        "pools[0].all_gpus": True,
     }
     timeout = argument("--rest_api_timeout_in_ms=31000")
     stop = held("Config.StopTimeout", 6)
     interval = held("Config.Healthcheck.Interval", 2 * _SECOND)
     return [
         Edit("what no container reads", unseen, {}),
+        Edit(
+            "all_gpus",
+            {"pools[0].all_gpus": True},
+            {_server(0): "replaced"},
+            {instance(0): labelled("all-gpus", "true")},
+        ),
+        Edit(
+            "owner",
+            {"owner": "vision"},
+            everything,
+            {**of_servers(labelled("owner", "vision")), PROXY: labelled("owner", "vision")},
+        ),
         Edit(
             "images.server",
             {"images.server": SERVER_IMAGE},
@@ -254,8 +266,12 @@ def _edits_of_all(ground: Ground) -> list[Edit]:
 
 
 def _renamed_pool() -> Edit:
-    values = {"pools[0].name": "first", "pools[0].renamed_from": "one"}
-    return Edit("pool name", values, {_PROXY: "replaced"}, {PROXY: in_file(_BOOTSTRAP, '"rest-first"')})
+    return Edit(
+        "pool name",
+        {"pools[0].name": "first", "pools[0].renamed_from": "one"},
+        {_server(0): "replaced", _PROXY: "replaced"},
+        {instance(0): labelled("pool", "first"), PROXY: in_file(_BOOTSTRAP, '"rest-first"')},
+    )
 
 
 def _models_file() -> Edit:
@@ -295,7 +311,7 @@ def _slot_edits() -> list[list[Edit]]:
     added = Edit(
         "a slot is added",
         {"pools[0].slots[0].gpus": [0, 3], "pools[0].all_gpus": False},
-        {_server(3): "created", _PROXY: "replaced"},
+        {_server(0): "replaced", _server(3): "created", _PROXY: "replaced"},
         {instance(3): in_file(MODELS_CONFIG, '"renamed"'), PROXY: in_file(_BOOTSTRAP, '"here-gpu3"')},
     )
     reordered = Edit("the order of slots", {"pools[0].slots[0].gpus": [3, 0]}, {})
