@@ -15,6 +15,7 @@ from components.labels import instance_labels, labels
 from components.model_settings import ServedModel, VersionPolicy
 from components.node_settings import Node
 from components.pool_settings import Batching, GpuMemory, Memory, Pool, ServerOptions, SlotGroup
+from components.routing_settings import Balancing
 from components.settings import FrontEnd, Rollout, Settings
 from components.slots import Slot, slots_of
 from components.types import format_cpus, parse_cpus
@@ -105,6 +106,7 @@ class PoolPlan:
     name: str
     models: tuple[str, ...]
     endpoints: tuple[Endpoint, ...]
+    balancing: Balancing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,6 +346,7 @@ class _Builder:
                     for instance in instances
                     if instance.pool == pool.name
                 ),
+                balancing=pool.balancing,
             )
             for pool in self.settings.pools
         )
