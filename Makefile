@@ -7,7 +7,7 @@ OPS = $(PYTHON) -m ops
 
 .DEFAULT_GOAL := help
 .PHONY: help up preview down heal drift preflight pin pulumi pr-check test unit lint format lock clean
-.PHONY: bench test-unit test-simulator test-envoy test-preview integration drills
+.PHONY: bench test-unit test-simulator test-envoy test-preview integration kills drills
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -59,8 +59,12 @@ test-preview: ## Tests with the real Pulumi CLI, without a Docker Engine
 integration: ## Tests with the real Pulumi CLI and a Docker Engine of their own
 	@exec $(OPS) test integration --arguments="$$ARGS"
 
-drills: ## The long ones of those: Pulumi killed at every point of an `up` (about 7 min; not in `make test`)
+kills: ## The long ones of those: Pulumi killed at every point of an `up` (about 7 min; not in `make test`)
 	@exec $(OPS) test drill --arguments="$$ARGS"
+
+drills: ## Changes and failures under load, every request counted, into docs/drills.md: make drills ARGS="1 8"
+	@$(PYTHON) -m toolchain setup --dev
+	@.venv/bin/python -m drills $$ARGS
 
 bench: ## Measure, and write bench/results.md: make bench ARGS="plan preview up envoy"
 	@$(PYTHON) -m toolchain setup --dev

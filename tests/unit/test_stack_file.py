@@ -222,6 +222,7 @@ def test_keys_are_listed_for_every_object_of_a_stack_file() -> None:
         "pools[].memory",
         "pools[].threads",
         "pools[].server",
+        "pools[].balancing",
         "front_end",
         "rollout",
     }
