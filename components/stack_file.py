@@ -93,6 +93,10 @@ def load_stack_file(path: Path) -> Settings:
     config = document.get("config") if isinstance(document, dict) else None
     if not isinstance(config, dict):
         raise SettingsError(path.name, [Problem("config", "is required")])
+    if twice := [key for key in config if key.startswith(f"{NAMESPACE}:") and _short(key) in config]:
+        raise SettingsError(
+            path.name, [Problem(key, f"is also given as {_short(key)}: keep one of them") for key in twice]
+        )
     return load_settings(own_values(config), path.name, path.parent)
 
 
@@ -124,10 +128,14 @@ def own_values(config: Mapping[str, object]) -> dict[str, object]:
     """The values of our namespace, keyed without it; those of providers and of Pulumi are left out."""
     # To Pulumi a key without a namespace belongs to the project.
     return {
-        key.removeprefix(f"{NAMESPACE}:"): value
+        _short(key): value
         for key, value in config.items()
         if key.startswith(f"{NAMESPACE}:") or ":" not in key
     }
+
+
+def _short(key: str) -> str:
+    return key.removeprefix(f"{NAMESPACE}:")
 
 
 def accepted_keys(model: type[BaseModel], path: str = "") -> dict[str, list[str]]:
