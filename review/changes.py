@@ -31,12 +31,16 @@ class Change:
 
 @dataclass(frozen=True)
 class Group:
-    """Resources to which the same happens for the same reason."""
+    """Resources to which the same happens for the same reason; `changes` are those of the first one.
+
+    `own` names the places at which each resource changes in its own way.
+    """
 
     operation: str
     type: str
     steps: tuple[Step, ...]
     changes: tuple[Change, ...]
+    own: frozenset[str]
 
 
 def changes(old: Value, new: Value) -> list[Change]:
@@ -49,15 +53,22 @@ def changes(old: Value, new: Value) -> list[Change]:
 
 def groups(steps: Sequence[Step]) -> list[Group]:
     """Steps by what happens and why, in the order in which each group begins."""
-    found: dict[tuple[str, str, tuple[str, ...], tuple[Change, ...]], list[Step]] = {}
+    found: dict[tuple[str, ...], list[tuple[Step, tuple[Change, ...]]]] = {}
     for step in steps:
         both = step.operation in ("update", "replace")
         differing = tuple(changes(step.old, step.new)) if both else ()
-        found.setdefault((step.operation, step.type, tuple(step.because), differing), []).append(step)
-    return [
-        Group(operation, kind, tuple(together), differing)
-        for (operation, kind, _, differing), together in found.items()
-    ]
+        places = (change.path for change in differing)
+        role = step.labels.get("tf-serving.role", "")
+        key = (step.operation, step.type, role, " ".join(step.because), *places)
+        found.setdefault(key, []).append((step, differing))
+    return [_group(together) for together in found.values()]
+
+
+def _group(together: Sequence[tuple[Step, tuple[Change, ...]]]) -> Group:
+    first, differing = together[0]
+    same = set(differing).intersection(*(others for _, others in together))
+    own = frozenset(change.path for change in differing if change not in same)
+    return Group(first.operation, first.type, tuple(step for step, _ in together), differing, own)
 
 
 def _flat(value: Value, path: str = "") -> Iterator[tuple[str, str]]:
@@ -79,10 +90,16 @@ def _flat_list(values: Sequence[Value], path: str) -> Iterator[tuple[str, str]]:
             named.setdefault(name, []).append(given if equals else "set")
         yield from ((f"{path}[{name}]", ", ".join(given)) for name, given in named.items())
         return
+    if all(isinstance(value, list) and len(value) == 2 for value in values):
+        yield from ((f"{path}[{name}]", _text(value)) for name, value in values)
+        return
     key = next((key for key in _KEYS if all(isinstance(v, Mapping) and key in v for v in values)), None)
     for number, value in enumerate(values):
         if key is None:
-            yield from _flat(value, f"{path}[{number}]")
+            # A node of the plan has its name in its settings.
+            spec = value.get("spec") if isinstance(value, Mapping) else None
+            name = spec.get("name", number) if isinstance(spec, Mapping) else number
+            yield from _flat(value, f"{path}[{name}]")
         else:
             rest = {name: child for name, child in value.items() if name != key}
             place = f"{path}[{value[key]}]"

@@ -105,7 +105,8 @@ def _group(group: Group, known: Traffic) -> Iterator[str]:
     kind = group.type.rpartition(":")[2]
     yield f"- **{_WORDS[group.operation]}** {names} ({kind}){f': {means}' if means else ''}"
     short = [one for one in group.changes if not one.is_file]
-    yield from (f"  - {_told(one)}" for one in short[:_MOST_CHANGES])
+    others = ", and of the others their own"
+    yield from (f"  - {_told(one)}{others if one.path in group.own else ''}" for one in short[:_MOST_CHANGES])
     if len(short) > _MOST_CHANGES:
         yield f"  - and {len(short) - _MOST_CHANGES} more"
     for one in group.changes:
@@ -113,7 +114,11 @@ def _group(group: Group, known: Traffic) -> Iterator[str]:
             lines = one.lines()
             more = [f"... {len(lines) - _MOST_LINES} more lines"] if len(lines) > _MOST_LINES else []
             shown = _fenced([*lines[:_MOST_LINES], *more], "diff")
-            yield from ("", f"  <details><summary>{_code(one.path)}</summary>", "")
+            yield from (
+                "",
+                f"  <details><summary>{_code(one.path)}{others if one.path in group.own else ''}</summary>",
+                "",
+            )
             yield from (f"  {line}" for line in shown)
             yield from ("", "  </details>", "")
 

@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -102,10 +103,23 @@ def test_lists_are_compared_by_what_names_their_entries() -> None:
     assert changes(old, new)[-1].lines() == ["@@ -1,2 +1,2 @@", " one", "-two", "+three"]
 
 
-def test_steps_with_the_same_cause_are_told_once() -> None:
-    same = [instance(gpu, "replace", image="b") for gpu in (0, 1)]
-    other = instance(2, "replace", image="c")
-    assert [len(group.steps) for group in groups([*same, other])] == [2, 1]
+def test_pairs_and_nodes_of_a_plan_are_compared_by_their_names() -> None:
+    old = {"nodes": [{"spec": {"name": "gpu-01"}, "labels": [["a", "1"], ["b", "2"]]}]}
+    new = {"nodes": [{"spec": {"name": "gpu-01"}, "labels": [["a0", "x"], ["a", "1"], ["b", "3"]]}]}
+    assert changes(old, new) == [
+        Change("nodes[gpu-01].labels[a0]", None, "x"),
+        Change("nodes[gpu-01].labels[b]", "2", "3"),
+    ]
+
+
+def test_steps_with_the_same_cause_are_told_once_and_what_is_their_own_is_named() -> None:
+    same = [instance(gpu, "replace", image="b", slot=f"gpu{gpu}") for gpu in (0, 1)]
+    other = instance(2, "replace", ("ports",), image="b", slot="gpu2")
+    first, second = groups([*same, other])
+    assert ([len(first.steps), len(second.steps)], first.own) == ([2, 1], frozenset({"slot"}))
+    text = report([outcome(steps=same)], base="x")
+    assert "`image`: `a` → `b`\n" in text
+    assert "`slot`: new, `gpu0`, and of the others their own\n" in text
 
 
 def outcome(**more: Value) -> Outcome:
@@ -143,7 +157,8 @@ def test_what_stands_in_a_value_is_no_markdown() -> None:
 
 def test_a_report_too_long_for_a_comment_is_cut_and_says_so() -> None:
     long = "\n".join(f"line {number}" for number in range(20))
-    many = [instance(gpu, "replace", file=f"{long}{gpu}") for gpu in range(2000)]
+    one = instance(0, "replace")
+    many = [replace(one, new={**one.new, f"file{number}": long}) for number in range(2000)]
     text = report([outcome(steps=many)], base="x")
     assert MOST_CHARACTERS < len(text) + 200 < MOST_CHARACTERS + 1000
     assert "`make pr-check` prints all of it" in text
