@@ -1,1 +1,0 @@
-"""What a pull request changes in every committed stack, without secrets, state or hosts (`make pr-check`)."""
