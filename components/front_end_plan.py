@@ -1,9 +1,10 @@
 """The part of the Plan that Envoy's configuration is made from."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
-from components.model_settings import VersionPolicy
+from components.model_settings import ServedModel, VersionPolicy
 from components.routing_settings import Balancing, Traffic
 from components.settings import FrontEnd
 
@@ -23,6 +24,15 @@ class RoutedModel:
     name: str
     versions: VersionPolicy
     labels: tuple[tuple[str, int], ...]
+
+
+def routed_models(models: Iterable[ServedModel]) -> tuple[RoutedModel, ...]:
+    """The models of a pool as clients know them; an original beside its optimized form is one more."""
+    return tuple(
+        RoutedModel(name=name, versions=model.versions, labels=tuple(sorted(model.labels.items())))
+        for model in models
+        for name in model.served_names
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

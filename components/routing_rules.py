@@ -96,9 +96,23 @@ def canaries_find_their_labels(settings: Settings) -> Iterator[Problem]:
                 if name not in _served(other):
                     message = f"does not serve {name}; name the models that it does in models"
                     yield Problem(f"{path}.pool", message, other.name)
+        yield from _mirrors_have(pool, f"pools[{p}].traffic.mirror.pool", settings)
         if 0 < len(split) < len(served) and settings.front_end.versions.grpc and canary.percent > 0:
             message = (
                 "leaves models of the pool out, and gRPC requests do not show theirs; give these models a "
                 "pool of their own, or set front_end.versions.grpc: false"
             )
             yield Problem(f"{path}.models", message, list(canary.models))
+
+
+def _mirrors_have(pool: Pool, path: str, settings: Settings) -> Iterator[Problem]:
+    """Copies ask for the label that the split put in."""
+    canary, mirror = pool.traffic.canary, pool.traffic.mirror
+    if canary is None or canary.label is None or canary.percent == 0 or mirror is None:
+        return
+    for other in settings.pools:
+        for name, model in _served(other).items() if other.name == mirror.pool else ():
+            lacking = [label for label in (canary.label, canary.stable) if label not in model.labels]
+            if lacking:
+                message = f"copies ask for labels that {name} has not there: {', '.join(lacking)}"
+                yield Problem(path, message, mirror.pool)

@@ -81,6 +81,13 @@ def _free_header(name: str) -> str:
     return name
 
 
+def _with_a_possible_port(endpoint: str) -> str:
+    port = re.search(r"^(?:ssh|tcp)://.*:(\d+)$", endpoint)
+    if port and not 1 <= int(port[1]) <= 65535:
+        raise ValueError(f"there is no port {port[1]}; accepted: 1 to 65535")
+    return endpoint
+
+
 SLOT_PART = re.compile(r"^\d{1,2}:[0-6]$")
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -161,9 +168,10 @@ Driver = Annotated[
 Endpoint = Annotated[
     str,
     _text(
-        r"^(default|unix:///\S+|(ssh://([A-Za-z0-9._-]+@)?|tcp://)[A-Za-z0-9.-]+(:\d{1,5})?)$",
+        r"^(default|unix:///\S+|(ssh://([A-Za-z0-9_][A-Za-z0-9._-]*@)?|tcp://)[A-Za-z0-9][A-Za-z0-9.-]*(:\d{1,5})?)$",
         "ssh://user@host[:port], tcp://host:port, unix:///path, or default (what `docker` itself reaches)",
     ),
+    AfterValidator(_with_a_possible_port),
 ]
 MOST_MIB = 2**27
 """128 TiB: more than any machine has."""

@@ -95,5 +95,5 @@ def _has(headers: Mapping[str, str], wanted: Mapping[str, Any]) -> bool:
     if value is None:
         return False
     if "exact" in text:
-        return bool(value == text["exact"])
+        return value == str(text["exact"])
     return re.fullmatch(text["safe_regex"]["regex"], value) is not None

@@ -222,7 +222,7 @@ def test_a_compressed_message_is_refused_rather_than_sent_to_another_version(two
     target = f"127.0.0.1:{two.plan.spec.grpc_port}"
     with grpc.insecure_channel(target, options=options) as channel:
         call = channel.unary_unary(PREDICT, request_serializer=None, response_deserializer=None)
-        metadata = [("x-tf-model", "resnet"), (HEADER, "canary")]
+        metadata = (("x-tf-model", "resnet"), (HEADER, "canary"))
         with pytest.raises(grpc.RpcError) as refused:
             call(request("resnet", 5000), metadata=metadata, timeout=20)
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT

@@ -131,6 +131,16 @@ def test_a_canary_pool_serves_what_is_split() -> None:
     ]
 
 
+def test_a_mirror_has_the_labels_that_copies_ask_for() -> None:
+    traffic = {"canary": {"percent": 5, "label": "canary"}, "mirror": {"pool": "newer"}}
+    config = changed(two_pools(), TRAFFIC, traffic)
+    assert refusal(config) == [
+        f"{TRAFFIC}.mirror.pool: 'newer': copies ask for labels that resnet50 has not there: canary, stable"
+    ]
+    labels = {"stable": 5, "canary": 5}
+    assert not stacks.problems(changed(config, "pools[1].models[0].labels", labels))
+
+
 def test_a_split_of_some_models_needs_grpc_requests_to_be_left_alone() -> None:
     canary = {"percent": 5, "pool": "newer", "models": ["resnet50"]}
     config = changed(two_models(), TRAFFIC, {"canary": canary})
