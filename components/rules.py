@@ -2,7 +2,8 @@
 
 A rule is a function that is named for what it demands and yields a `Problem` per finding: of settings, or (a
 text rule) of one text of the stack file. What goes where is in `placement_rules.py`, what fits in
-`capacity_rules.py`, which pools help which in `routing_rules.py`, what was left behind or out in `text_rules.py`.
+`capacity_rules.py`, which pools help which in `routing_rules.py`, what was left behind or out in
+`text_rules.py`.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
