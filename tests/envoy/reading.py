@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
@@ -95,5 +95,5 @@ def _has(headers: Mapping[str, str], wanted: Mapping[str, Any]) -> bool:
     if value is None:
         return False
     if "exact" in text:
-        return value == str(text["exact"])
+        return value == cast("str", text["exact"])
     return re.fullmatch(text["safe_regex"]["regex"], value) is not None
