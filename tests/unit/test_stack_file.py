@@ -244,3 +244,10 @@ def test_rules_across_the_file_are_checked_on_load() -> None:
 def test_a_setting_that_is_given_with_and_without_our_prefix_is_refused(tmp_path: Path) -> None:
     said = refusal(tmp_path, GOOD + "  pools: []\n")
     assert said.splitlines()[1:] == ["  - tf-serving:pools: is also given as pools: keep one of them"]
+
+
+def test_aliases_that_stand_for_billions_of_values_are_refused_at_once(tmp_path: Path) -> None:
+    lines = ["  tf-serving:x0: &x0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"  tf-serving:x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 10)}]" for n in range(1, 10)]
+    said = refusal(tmp_path, f"{GOOD}{chr(10).join(lines)}\n")
+    assert "its aliases stand for more than 1000000 values" in said
