@@ -54,8 +54,10 @@ HEADER = {"name": "x-class", "value": "hot"}
         ),
         (
             {"dedicated": [{"pool": "second", "header": {"name": "x-class", "value": " hot"}}]},
-            (f"{DEDICATED}.header.value: ' hot': "
-            "accepted: printable ASCII, at most 256, without blanks around it"),
+            (
+                f"{DEDICATED}.header.value: ' hot': "
+                "accepted: printable ASCII, at most 256, without blanks around it"
+            ),
         ),
         (
             {"dedicated": [{"pool": "second", "header": {"name": "x-class"}}]},
