@@ -75,6 +75,7 @@ class Facts(_Fact):
     never_released: dict[str, str]
     flags: dict[str, Flag]
     invented: dict[str, str]
+    invented_variables: dict[str, str]
     gpus: dict[str, GpuModel]
     hardware: dict[str, Hardware]
     batching_presets: dict[str, dict[str, int | tuple[int, ...]]]
