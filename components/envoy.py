@@ -93,8 +93,8 @@ def _container(args: EnvoyFrontEndArgs) -> ContainerArgs:
         stop_timeout_s=plan.stop_timeout_s,
         labels=plan.labels,
         ports=[
-            _published(plan.spec.rest_port, str(plan.spec.bind)),
-            _published(plan.spec.grpc_port, str(plan.spec.bind)),
+            _published(plan.spec.rest_port, str(plan.bind)),
+            _published(plan.spec.grpc_port, str(plan.bind)),
             _published(plan.spec.metrics_port, LOOPBACK),
         ],
     )

@@ -1,7 +1,7 @@
 """Settings of a node: how it is reached, and the slots that it has."""
 
 from collections.abc import Iterator
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 from typing import Annotated
 
 from pydantic import Field
@@ -24,8 +24,6 @@ from components.types import (
 
 # Those of RFC 1918: what the standard library calls private holds the loopback and link-local ones as well.
 _PRIVATE_NETWORKS = tuple(IPv4Network(net) for net in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))
-FIRST_INSTANCE_HOST = 10
-"""Position of the first instance in the lower half of a node's subnet; Envoy and what may come sit below."""
 WHOLE_GPU_SLOTS = 7
 """Slots that a GPU can come to: no GPU can be cut into more than seven."""
 
@@ -138,6 +136,8 @@ class Node(Model):
     """The name before, for one `up`: containers are then replaced in order, not made beside the old ones."""
     address: HostName
     """What clients use to reach this node's front end; it stands in the URLs of the outputs."""
+    bind: IPv4Address | None = None
+    """Address of this node that its front end publishes on. Unset: `front_end.bind`."""
     docker: Docker
     """Its Docker Engine."""
     driver: Driver | None = None

@@ -9,6 +9,7 @@ from pydantic import Field, PlainValidator, WithJsonSchema
 from components.base import Model, repeated
 from components.errors import Problem
 from components.model_settings import ServedModel
+from components.routing_settings import Balancing
 from components.types import MOST_MIB, SLOT_PART, RawFile, Slug
 
 
@@ -217,6 +218,8 @@ class Pool(Model):
     """Thread pools of each instance."""
     server: ServerOptions = ServerOptions()
     """Further flags of the server."""
+    balancing: Balancing = Balancing()
+    """How Envoy shares requests out over its instances."""
     log_level: Literal["info", "warning", "error"] = "info"
     """What the server writes to its log."""
     load_timeout_s: Annotated[int, Field(ge=10, le=86400)] = 600

@@ -14,7 +14,7 @@ from components.base import Model
 from components.errors import Problem
 from components.node_settings import Node
 from components.pool_settings import Pool
-from components.types import MOST_MIB, ImageReference, Owner, Port
+from components.types import MOST_MIB, HeaderName, ImageReference, Owner, Port
 
 LOOPBACK = "127.0.0.1"
 ADMIN_PORT = 9901
@@ -34,13 +34,15 @@ class FrontEnd(Model):
     """Envoy: one on each node, the only thing that publishes ports."""
 
     bind: IPv4Address = IPv4Address("0.0.0.0")  # noqa: S104 - the front end is what is meant to be reached
-    """Address of the node that the REST and gRPC ports are published on."""
+    """Address of each node that REST and gRPC are published on, unless the node says its own."""
     rest_port: Port = 8080
     """REST, published."""
     grpc_port: Port = 8500
     """gRPC, published."""
     metrics_port: Port = 9902
     """Prometheus pages of Envoy and of every instance, published on the node's loopback only."""
+    user_header: HeaderName = "x-user-id"
+    """Header that names a request's user, for pools that keep a user on one instance."""
     request_timeout_s: Annotated[int, Field(ge=1, le=3600)] = 30
     """A whole request, retries included, in seconds."""
     max_request_mib: Annotated[int, Field(ge=1, le=1024)] = 16

@@ -1,13 +1,14 @@
 """Command line of `python3 -m ops`: runs one command, turns errors and interrupts into one message."""
 
 import argparse
+import errno
 import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from ops import down, heal, lock, paths, setup, tiers, up
+from ops import down, heal, lock, paths, policy, setup, tiers, up
 from ops.errors import UserError
 from ops.processes import EXIT_INTERRUPTED, handle_signals
 from ops.requirements import write_locks
@@ -56,8 +57,17 @@ _COMMANDS = {
     "test": _Command(run=lambda options: tiers.test(options.tiers, options.arguments), arguments=True),
     "lint": _Command(run=lambda options: tiers.lint(fix=options.fix)),
     "lock": _Command(run=lambda _options: write_locks()),
+    "policy-env": _Command(run=lambda _options: policy.make_environment()),
+    "policy-pack": _Command(run=lambda _options: policy.make_copy()),
     "clean": _Command(run=lambda _options: down.clean(), alone=True),
 }
+
+
+_NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT)
+_WRITES = (
+    "Tools, locks and the local stack's state are kept in this checkout and in the cache "
+    "(TF_SERVING_CACHE): both must be writable."
+)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -72,6 +82,12 @@ def main(arguments: Sequence[str]) -> int:
     except (UserError, ToolchainError) as error:
         sys.stdout.flush()
         print(f"make {name}: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        if error.errno not in _NOT_WRITABLE:
+            raise
+        sys.stdout.flush()
+        print(f"make {name}: {error.filename}: {error.strerror}. {_WRITES}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as interrupt:
         sys.stdout.flush()
@@ -89,9 +105,16 @@ def _parser() -> argparse.ArgumentParser:
             options.add_argument("--stack", default=setup.LOCAL_STACK)
         if command.arguments:
             # A single argument that a shell has not split, as make hands it over.
-            options.add_argument("--arguments", type=shlex.split, default=[], metavar="'ARGUMENTS'")
+            options.add_argument("--arguments", type=_words, default=[], metavar="'ARGUMENTS'")
         if name == "test":
             options.add_argument("tiers", nargs="*", default=[])
         if name == "lint":
             options.add_argument("--fix", action="store_true")
     return parser
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"ARGS={text} cannot be split into words: {error}") from None

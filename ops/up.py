@@ -1,9 +1,10 @@
 """`make up`, `make preview` and plain Pulumi commands on a stack."""
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 
-from ops import nodes, paths, samples, setup, unwell
+from ops import nodes, paths, policy, samples, setup, unwell
 from ops.errors import UserError
 from ops.hosts import Host
 from ops.stack import Stack
@@ -13,6 +14,7 @@ _FROM_NOTHING = (
     "PLAN FROM NOTHING: stack {stack} has no shared state backend here, so this shows what a first `up` "
     "would make, not what would change. No host is contacted."
 )
+_CLOCK_SLACK_S = 2.0
 # These tell or choose the backend, so they need none.
 _LOGIN = ("login", "logout", "whoami")
 
@@ -22,7 +24,9 @@ def up(stack: str, arguments: Sequence[str]) -> int:
     if stack != setup.LOCAL_STACK:
         setup.check_stack_file(stack)
         team = setup.team_stack(stack, changes=True)
-        return setup.preflight(stack, {}) or deploy(team, nodes.hosts_of(stack), arguments)
+        return setup.preflight(stack, {}) or deploy(
+            team, nodes.hosts_of(stack), [*policy.options(stack), *arguments]
+        )
     local = setup.local_stack()
     code = setup.preflight(stack, dict(local.env))
     if code == 0:
@@ -34,9 +38,16 @@ def up(stack: str, arguments: Sequence[str]) -> int:
 
 
 def deploy(stack: Stack, hosts: Mapping[str, Host], arguments: Sequence[str]) -> int:
-    """Run `pulumi up`, then name each container that is not well: 1 for one, also where Pulumi is content."""
+    """Run `pulumi up`, then name each container that is not well: 1 for one, also where Pulumi is content.
+
+    Nothing is named where Pulumi failed before it made a container.
+    """
     # A broken instance stops those that wait for it; other pools and nodes are not held up.
+    began = time.monotonic()
     code = stack.run("up", "--continue-on-error", *arguments)
+    lasted_s = time.monotonic() - began
+    if code != 0 and not unwell.anything_made(stack.name, hosts, within_s=lasted_s + _CLOCK_SLACK_S):
+        return code  # what Pulumi did not come to is not why it failed
     said = unwell.report(stack.name, hosts, failed=code != 0)
     if said:
         print(f"\n{said}", flush=True)
@@ -71,7 +82,8 @@ def preview(stack: str, arguments: Sequence[str]) -> int:
     if stack == setup.LOCAL_STACK:
         return setup.local_cli().run("preview", *arguments)
     if team_backend(stack, os.environ, paths.ROOT / "Pulumi.yaml") is not None:
-        return setup.team_stack(stack, changes=False).run("preview", *arguments)
+        team = setup.team_stack(stack, changes=False)
+        return team.run("preview", *policy.options(stack), *arguments)
     return _preview_from_nothing(stack, arguments)
 
 
@@ -83,7 +95,7 @@ def _preview_from_nothing(stack: str, arguments: Sequence[str]) -> int:
     with folder:
         empty = setup.cli(stack, {}, backend=backend)
         empty.ensure_exists()
-        code = empty.run("preview", *arguments)
+        code = empty.run("preview", *policy.options(stack), *arguments)
     print(line, flush=True)
     return code
 

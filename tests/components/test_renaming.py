@@ -1,5 +1,7 @@
 """Another name for a node or a pool: Pulumi finds what is deployed under the old one."""
 
+from collections.abc import Callable, Iterable
+
 import pytest
 
 from components.deployment import ServingDeployment, ServingDeploymentArgs
@@ -107,6 +109,19 @@ def test_pools_that_share_slots_are_found_under_their_old_names(deploy: Deploy) 
     engine = run(deploy, renamed_pool(stacks.sharing()))
     assert {found.name: found.former_names for found in parts(engine) if found.former_names} == {
         "vision-batching": ["main-batching"],
-        "gpu-01-gpu0-vision": ["gpu-01-gpu0-main"],
-        "gpu-01-gpu1-vision": ["gpu-01-gpu1-main"],
+        "gpu-01-gpu0-vision": ["gpu-01-gpu0-main", "gpu-01-gpu0"],
+        "gpu-01-gpu1-vision": ["gpu-01-gpu1-main", "gpu-01-gpu1"],
+    }
+
+
+@pytest.mark.parametrize("turned", [list, reversed])
+def test_the_first_pool_on_a_shared_slot_replaces_the_one_that_had_it_for_itself(
+    deploy: Deploy, turned: Callable[[Iterable[object]], Iterable[object]]
+) -> None:
+    config = stacks.sharing()
+    config["pools"] = list(turned(config["pools"]))
+    first = config["pools"][0]["name"]
+    engine = run(deploy, config)
+    assert {found.name: found.former_names for found in parts(engine) if found.former_names} == {
+        f"gpu-01-gpu{gpu}-{first}": [f"gpu-01-gpu{gpu}"] for gpu in (0, 1)
     }

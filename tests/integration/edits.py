@@ -194,6 +194,21 @@ def _front_end_edits(ground: Ground) -> list[Edit]:
         front_end("metrics_port", metrics_port, published(metrics_port, "127.0.0.1")),
         front_end("bind", "127.0.0.2", published(rest_port, "127.0.0.2")),
         Edit(
+            "balancing",
+            {
+                "front_end.user_header": "x-account",
+                "pools[0].balancing": {"policy": "round_robin", "sticky": True, "bounded_load_percent": 200},
+            },
+            {_PROXY: "replaced"},
+            {PROXY: in_file(_BOOTSTRAP, '"x-account"')},
+        ),
+        Edit(
+            "bind of the node",
+            {"nodes[0].bind": "127.0.0.3"},
+            {_PROXY: "replaced"},
+            {PROXY: published(rest_port, "127.0.0.3")},
+        ),
+        Edit(
             "images.envoy",
             {"images.envoy": ENVOY_IMAGE},
             {"here-envoy-image": "replaced", _PROXY: "replaced"},

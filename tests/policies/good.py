@@ -1,4 +1,4 @@
-"""Good resources as a program declares them, with the provider's names; break one by `changed` or `without`."""
+"""Good resources as a program declares them, under the provider's names: a test breaks one in one way."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pack.adapter import policies
+from pack.adapter import policies, resource_of
+from pack.resource import Resource
 from pulumi_policy import (
     PolicyCustomTimeouts,
     PolicyProviderResource,
@@ -39,15 +40,23 @@ def violations(
     def report(message: str, urn: str | None = None) -> None:
         found.append(Violation(names[urn or ""], message))
 
-    # All of them, as in one process: rules about a whole stack judge the inputs that the others were shown.
-    for policy in policies():
-        if isinstance(policy, ResourceValidationPolicy):
-            for resource in declared:
-                quiet = policy.name != rule
-                policy.validate(_resource_args(resource, settings), _ignored if quiet else report)
-        elif isinstance(policy, StackValidationPolicy) and policy.name == rule:
-            policy.validate(StackValidationArgs(_resources(declared), settings), report)
+    # As in one process: a rule about a whole stack judges the inputs that a rule about resources was shown.
+    made = policies()
+    shown = [policy for policy in made if isinstance(policy, ResourceValidationPolicy)]
+    judging = next(policy for policy in made if policy.name == rule)
+    for resource in declared:
+        if isinstance(judging, ResourceValidationPolicy):
+            judging.validate(_resource_args(resource, settings), report)
+        else:
+            shown[0].validate(_resource_args(resource, settings), _ignored)
+    if isinstance(judging, StackValidationPolicy):
+        judging.validate(StackValidationArgs(_resources(declared), settings), report)
     return found
+
+
+def plain_resource(declared: Declared) -> Resource:
+    """A resource as the adapter hands it to rules."""
+    return resource_of(_resource_args(declared, {}))
 
 
 def messages(rule: str, *declared: Declared, environment: str = "prod", **config: object) -> list[str]:

@@ -5,6 +5,7 @@ import pytest
 from tests.policies.good import UNKNOWN, Declared, deployment, exporter, front_end, publisher, server, service
 from tests.policies.judge import messages, violations
 
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - what is refused
 RULE = "only-the-front-end-publishes"
 PORT = {"internal": 8501.0, "external": 8501.0, "ip": "127.0.0.1", "protocol": "tcp"}
 
@@ -29,7 +30,7 @@ def test_a_label_does_not_make_a_front_end_of_a_server() -> None:
     assert "only the front end" in judged(server().changed("ports", [PORT]).labelled(role="front-end"))
 
 
-@pytest.mark.parametrize("address", [None, "", "0.0.0.0", "::"])
+@pytest.mark.parametrize("address", [None, "", EVERYWHERE, "::"])
 def test_in_prod_the_front_end_is_on_a_named_address(address: str | None) -> None:
     bad = (
         front_end().without("ports[0].ip") if address is None else front_end().changed("ports[0].ip", address)
@@ -39,7 +40,7 @@ def test_in_prod_the_front_end_is_on_a_named_address(address: str | None) -> Non
 
 
 def test_a_page_of_something_else_is_on_the_loopback_and_says_that_it_is_exempt() -> None:
-    assert "an exempt page is for its machine alone" in judged(exporter().changed("ports[0].ip", "0.0.0.0"))
+    assert "an exempt page is for its machine alone" in judged(exporter().changed("ports[0].ip", EVERYWHERE))
     assert "only the front end publishes ports" in judged(exporter().labelled(exempt="one-model-per-gpu"))
 
 
@@ -55,7 +56,7 @@ def test_the_admin_page_is_neither_published_nor_open_to_its_networks() -> None:
     published = front_end().changed("ports[1].internal", 9901.0)
     assert "127.0.0.1:9902 -> 9901: Envoy's admin page is published" in judged(published)
     opened = front_end()
-    text = opened.props["uploads"][0]["content"].replace("127.0.0.1", "0.0.0.0")
+    text = opened.props["uploads"][0]["content"].replace("127.0.0.1", EVERYWHERE)
     assert "admin: 0.0.0.0:9901: all on its networks reach" in judged(
         opened.changed("uploads[0].content", text)
     )
