@@ -51,7 +51,7 @@ def test_the_copy_needs_nothing_else_of_the_checkout(tmp_path: Path, monkeypatch
     }
     assert not (copy / ".venv").exists()
     looks = (
-        "from pack import facts, registry; registry.all_rules(); print(facts.facts().release('2.14.1').cuda)"
+        "from pack import facts, registry as r; r.all_rules(); print(facts.facts().release('2.14.1').cuda)"
     )
     # Isolated: the current folder and the checkout are not looked in.
     done = subprocess.run(
