@@ -237,6 +237,12 @@ def _front_end_edits(ground: Ground) -> list[Edit]:
             {PROXY: published(rest_port, "127.0.0.3")},
         ),
         Edit(
+            "versions",
+            {"front_end.versions": {"header": "x-version", "grpc": False}},
+            {_PROXY: "replaced"},
+            {PROXY: in_file(_BOOTSTRAP, '"x-version"')},
+        ),
+        Edit(
             "images.envoy",
             {"images.envoy": ENVOY_IMAGE},
             {"here-envoy-image": "replaced", _PROXY: "replaced"},
