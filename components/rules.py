@@ -27,6 +27,7 @@ RULES: tuple[Rule, ...] = (
     placement_rules.subnets_have_room,
     placement_rules.former_names_are_free,
     placement_rules.instance_names_differ,
+    placement_rules.volume_names_differ,
     placement_rules.nodes_have_work,
     capacity_rules.memory_fits_the_node,
     capacity_rules.models_fit_twice,

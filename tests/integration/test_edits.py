@@ -138,7 +138,7 @@ def test_an_edit_does_what_the_table_says_and_the_container_has_the_new_value(
     assert done.did() == {resource: how for each in together for resource, how in each.does.items()}
     replaced = {name for name, identity in done.ids_after.items() if done.ids_before.get(name) != identity}
     for container in done.ids_before.keys() | done.ids_after.keys():
-        resource = "here-envoy-proxy" if container == edits.PROXY else f"{container}-server"
+        resource = edits.resource_of(container)
         assert (container in replaced) == (done.did().get(resource) in ("replaced", "created")), container
     for container in edit.shows:
         shown = done.shown_before[name, container], done.shown_after[name, container]
