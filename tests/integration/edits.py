@@ -231,6 +231,12 @@ def _front_end_edits(ground: Ground) -> list[Edit]:
             {PROXY: in_file(_BOOTSTRAP, '"x-account"')},
         ),
         Edit(
+            "versions",
+            {"front_end.versions": {"header": "x-version", "grpc": False}},
+            {_PROXY: "replaced"},
+            {PROXY: in_file(_BOOTSTRAP, '"x-version"')},
+        ),
+        Edit(
             "images.envoy",
             {"images.envoy": ENVOY_IMAGE},
             {"here-envoy-image": "replaced", _PROXY: "replaced"},
