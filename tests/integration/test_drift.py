@@ -60,13 +60,17 @@ def test_what_was_just_deployed_has_not_drifted(drill: Drill) -> None:
     assert report(STACK, found).startswith(f"No drift in stack {STACK}")
 
 
-def test_a_file_that_was_changed_in_a_container_is_seen_though_pulumi_sees_nothing(
+def test_a_file_that_was_changed_on_a_volume_is_seen_though_pulumi_sees_nothing(
     drill: Drill, tmp_path: Path
 ) -> None:
     resources = json.loads(DrillStack.of(drill).query("stack", "export"))["deployment"]["resources"]
     containers = [declared(one) for one in resources if one["type"] == "docker:index/container:Container"]
-    holder = next(one for one in containers if one.files)
-    file, text = next(iter(holder.files.items()))
+    holder, file, text = next(
+        (one, file, text)
+        for one in containers
+        for file, text in one.files.items()
+        if file.startswith("/volume/models")
+    )
     (tmp_path / "file").write_text(f"{text}# by hand\n")
     drill.engine.run("cp", str(tmp_path / "file"), f"{holder.name}:{file}")
     found = looked(drill)
