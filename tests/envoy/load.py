@@ -5,7 +5,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -75,13 +75,13 @@ def _rest_client(made: Site, load: Load, path: str, body: bytes) -> None:
     connection.close()
 
 
-def _grpc_client(made: Site, load: Load, message: bytes) -> None:
+def _grpc_client(made: Site, load: Load, message: bytes, metadata: Sequence[tuple[str, str]]) -> None:
     with made.channel() as channel:
         while not load.stopped:
             started = time.monotonic()
             served_by, failure = None, None
             try:
-                answer, served_by = call_grpc(channel, message=message)
+                answer, served_by = call_grpc(channel, message=message, metadata=metadata)
                 if json.loads(answer)["served_by"] != served_by:
                     failure = f"header {served_by}, body {answer!r}"
             except grpc.RpcError as error:
@@ -90,15 +90,23 @@ def _grpc_client(made: Site, load: Load, message: bytes) -> None:
 
 
 @contextmanager
-def load_on(made: Site, protocol: str, *, clients: int = 8, body: bytes = b"{}") -> Iterator[Load]:
-    """`clients` that ask over `rest` or `grpc` until the block ends."""
+def load_on(
+    made: Site,
+    protocol: str,
+    *,
+    clients: int = 8,
+    body: bytes = b"{}",
+    path: str = "/v1/models/resnet:predict",
+    metadata: Sequence[tuple[str, str]] = (),
+) -> Iterator[Load]:
+    """`clients` that ask over `rest` (at `path`) or `grpc` (with `metadata`) until the block ends."""
     load = Load()
 
     def client() -> None:
         if protocol == "rest":
-            _rest_client(made, load, "/v1/models/resnet:predict", body)
+            _rest_client(made, load, path, body)
         else:
-            _grpc_client(made, load, body)
+            _grpc_client(made, load, body, metadata)
 
     threads = [threading.Thread(target=client, daemon=True) for _ in range(clients)]
     for thread in threads:
