@@ -39,15 +39,13 @@ class ServingDeployment(pulumi.ComponentResource):
             pool.name: BatchingConfig(
                 f"{pool.name}-batching",
                 BatchingConfigArgs(batching=pool.batching),
-                self._options(former=f"{pool.renamed_from}-batching" if pool.renamed_from else None),
+                self._options(None, f"{pool.renamed_from}-batching" if pool.renamed_from else None),
             )
             for pool in args.settings.pools
             if pool.batching
         }
         self._nodes = {
-            node.name: GpuNode(
-                node.name, GpuNodeArgs(plan=node), self._options(former=node.spec.renamed_from)
-            )
+            node.name: GpuNode(node.name, GpuNodeArgs(plan=node), self._options(None, node.spec.renamed_from))
             for node in plan.nodes
         }
         self._place_instances(plan)
@@ -79,13 +77,13 @@ class ServingDeployment(pulumi.ComponentResource):
                     batching=self._batching.get(instance.pool),
                     follows=placed.get(instance.follows),
                 ),
-                self._options(instance.node, instance.former_name),
+                self._options(instance.node, *instance.former_names),
             )
 
-    def _options(self, node: str | None = None, former: str | None = None) -> pulumi.ResourceOptions:
-        """Options of a part of the stack: the node that it is placed on, and the name that it had before."""
+    def _options(self, node: str | None, *former: str | None) -> pulumi.ResourceOptions:
+        """Options of a part of the stack: the node that it is placed on, the names that it may have had."""
         return pulumi.ResourceOptions(
             parent=self,
             providers={"docker": self._nodes[node].provider} if node else None,
-            aliases=[pulumi.Alias(name=former)] if former else None,
+            aliases=[pulumi.Alias(name=name) for name in former if name] or None,
         )

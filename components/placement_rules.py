@@ -5,9 +5,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from components import addresses
 from components.base import repeated
 from components.errors import Problem
-from components.node_settings import FIRST_INSTANCE_HOST, Node
+from components.node_settings import Node
 from components.pool_settings import Pool, SlotKey
 from components.settings import Settings
 from components.slots import slots_of
@@ -180,15 +181,12 @@ def addresses_are_apart(settings: Settings) -> Iterator[Problem]:
 
 
 def subnets_have_room(settings: Settings) -> Iterator[Problem]:
-    """Each slot has an address of its own in the lower half; each further pool on it takes another."""
-    placed = Counter((each.node, each.key) for each in placements(settings))
-    further: Counter[str] = Counter()
-    for (name, _), count in placed.items():
-        further[name] += count - 1
+    """Each slot has an address of its own, and so has each instance on a shared one."""
+    sharers = Counter(placed.node for placed in placements(settings) if placed.pool.sharing)
     for n, node in enumerate(settings.nodes):
-        room = node.subnet.num_addresses // 2 - 1 - FIRST_INSTANCE_HOST - len(slots_of(node))
-        if further[node.name] > room:
-            message = f"has room for {room} pools that share its slots, not for {further[node.name]}"
+        room = addresses.room_for_sharers(node.subnet, slots_of(node).values())
+        if sharers[node.name] > room:
+            message = f"has room for {room} instances on shared slots, not for {sharers[node.name]}"
             yield Problem(f"nodes[{n}].subnet", f"{message}; take a larger one", str(node.subnet))
 
 

@@ -1,6 +1,7 @@
 """Command line of `python3 -m ops`: runs one command, turns errors and interrupts into one message."""
 
 import argparse
+import errno
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -60,6 +61,13 @@ _COMMANDS = {
 }
 
 
+_NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT)
+_WRITES = (
+    "Tools, locks and the local stack's state are kept in this checkout and in the cache "
+    "(TF_SERVING_CACHE): both must be writable."
+)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run a command; its exit code: 1 for a problem, printed as its message, 130 for an interrupt."""
     options = _parser().parse_args(arguments)
@@ -72,6 +80,12 @@ def main(arguments: Sequence[str]) -> int:
     except (UserError, ToolchainError) as error:
         sys.stdout.flush()
         print(f"make {name}: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        if error.errno not in _NOT_WRITABLE:
+            raise
+        sys.stdout.flush()
+        print(f"make {name}: {error.filename}: {error.strerror}. {_WRITES}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as interrupt:
         sys.stdout.flush()
@@ -89,9 +103,16 @@ def _parser() -> argparse.ArgumentParser:
             options.add_argument("--stack", default=setup.LOCAL_STACK)
         if command.arguments:
             # A single argument that a shell has not split, as make hands it over.
-            options.add_argument("--arguments", type=shlex.split, default=[], metavar="'ARGUMENTS'")
+            options.add_argument("--arguments", type=_words, default=[], metavar="'ARGUMENTS'")
         if name == "test":
             options.add_argument("tiers", nargs="*", default=[])
         if name == "lint":
             options.add_argument("--fix", action="store_true")
     return parser
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"ARGS={text} cannot be split into words: {error}") from None

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from ops import labels
 from ops.hosts import Host
@@ -38,6 +39,22 @@ def report(stack: str, hosts: Mapping[str, Host], *, failed: bool) -> str:
     found = [one for one in unwell(stack, hosts) if failed or not one.starting]
     remedy = f"If a container was stopped or removed: `make heal STACK={stack}` first, then `up` again."
     return "\n\n".join(["Not well:", *map(str, found), remedy]) if found else ""
+
+
+def anything_made(stack: str, hosts: Mapping[str, Host], *, within_s: float) -> bool:
+    """Whether a container of the stack was made in the last seconds, by each engine's own clock."""
+    return any(_youngest_s(stack, node, host) < within_s for node, host in hosts.items())
+
+
+def _youngest_s(stack: str, node: str, host: Host) -> float:
+    """Seconds since the node's newest container of the stack was made; infinite where there is none."""
+    listed = host.docker("ps", "--all", "--quiet", "--no-trunc", *labels.filters(stack, node)).stdout.split()
+    now = host.docker("info", "--format", "{{.SystemTime}}").stdout.strip()
+    if not listed or not now:
+        return float("inf")
+    made = host.docker("inspect", "--type=container", "--format", "{{.Created}}", *listed).stdout.split()
+    ages = (datetime.fromisoformat(now) - datetime.fromisoformat(one) for one in made)
+    return min(ages, default=timedelta.max).total_seconds()
 
 
 def _on(stack: str, node: str, host: Host) -> Iterator[Unwell]:

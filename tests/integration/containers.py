@@ -68,6 +68,13 @@ def held(path: str, value: object) -> Shows:
     return lambda container: container.engine_says(path) == value
 
 
+def labelled(name: str, value: str) -> Shows:
+    """One of our labels."""
+    return lambda container: (
+        cast("dict[str, str]", container.engine_says("Config.Labels")).get(f"tf-serving.{name}") == value
+    )
+
+
 def published(port: int, address: str) -> Shows:
     """A port of the container that the engine publishes under the same number."""
     wanted = [{"HostIp": address, "HostPort": str(port)}]

@@ -143,7 +143,7 @@ class BackgroundUp:
 
     def kill(self) -> None:
         """SIGKILL for the CLI and all below it: a plugin that lives on would finish what it is at."""
-        below = _descendants(self.process.pid)
+        below = descendants(self.process.pid)
         self.process.kill()
         for pid in below:
             send(pid, signal.SIGKILL)
@@ -152,9 +152,10 @@ class BackgroundUp:
             wait_until(lambda pid=pid: not _lives(pid), f"process {pid} gone")  # type: ignore[misc]
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
+    """Every process below one."""
     direct = children(pid)
-    return [*direct, *(below for child in direct for below in _descendants(child))]
+    return [*direct, *(below for child in direct for below in descendants(child))]
 
 
 def _lives(pid: int) -> bool:

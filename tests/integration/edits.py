@@ -13,6 +13,7 @@ from tests.integration.containers import (
     each,
     held,
     in_file,
+    labelled,
     lacks,
     mounted,
     on_network,
@@ -194,6 +195,15 @@ def _front_end_edits(ground: Ground) -> list[Edit]:
         front_end("metrics_port", metrics_port, published(metrics_port, "127.0.0.1")),
         front_end("bind", "127.0.0.2", published(rest_port, "127.0.0.2")),
         Edit(
+            "balancing",
+            {
+                "front_end.user_header": "x-account",
+                "pools[0].balancing": {"policy": "round_robin", "sticky": True, "bounded_load_percent": 200},
+            },
+            {_PROXY: "replaced"},
+            {PROXY: in_file(_ROUTES, '"x-account"')},
+        ),
+        Edit(
             "images.envoy",
             {"images.envoy": ENVOY_IMAGE},
             {"here-envoy-image": "replaced", _PROXY: "replaced"},
@@ -230,13 +240,24 @@ def _edits_of_all(ground: Ground) -> list[Edit]:
         "pools[0].client_batch_size": 4,
         "pools[0].models[0].gpu_mib": 10,
         "pools[0].models[0].disk_mib": 20,
-        "pools[0].all_gpus": True,
     }
     timeout = argument("--rest_api_timeout_in_ms=31000")
     stop = held("Config.StopTimeout", 6)
     interval = held("Config.Healthcheck.Interval", 2 * _SECOND)
     return [
         Edit("what no container reads", unseen, {}),
+        Edit(
+            "all_gpus",
+            {"pools[0].all_gpus": True},
+            {_server(0): "replaced"},
+            {instance(0): labelled("all-gpus", "true")},
+        ),
+        Edit(
+            "owner",
+            {"owner": "vision"},
+            everything,
+            {**of_servers(labelled("owner", "vision")), PROXY: labelled("owner", "vision")},
+        ),
         Edit(
             "images.server",
             {"images.server": SERVER_IMAGE},
@@ -255,8 +276,12 @@ def _edits_of_all(ground: Ground) -> list[Edit]:
 
 
 def _renamed_pool() -> Edit:
-    values = {"pools[0].name": "first", "pools[0].renamed_from": "one"}
-    return Edit("pool name", values, {_PROXY: "replaced"}, {PROXY: in_file(_CLUSTERS, '"rest-first"')})
+    return Edit(
+        "pool name",
+        {"pools[0].name": "first", "pools[0].renamed_from": "one"},
+        {_server(0): "replaced", _PROXY: "replaced"},
+        {instance(0): labelled("pool", "first"), PROXY: in_file(_CLUSTERS, '"rest-first"')},
+    )
 
 
 def _models_file() -> Edit:
@@ -296,7 +321,7 @@ def _slot_edits() -> list[list[Edit]]:
     added = Edit(
         "a slot is added",
         {"pools[0].slots[0].gpus": [0, 3], "pools[0].all_gpus": False},
-        {_server(3): "created", _PROXY: "replaced"},
+        {_server(0): "replaced", _server(3): "created", _PROXY: "replaced"},
         {instance(3): in_file(MODELS_CONFIG, '"renamed"'), PROXY: in_file(_PAGES, "here-gpu3")},
     )
     reordered = Edit("the order of slots", {"pools[0].slots[0].gpus": [3, 0]}, {})

@@ -22,15 +22,20 @@ NEVER_STARTED = {"Status": "created", "ExitCode": 128, "Error": "port is already
 
 @dataclass(frozen=True)
 class FakeEngine(Host):
-    """Has containers `c0`, `c1`, ... in the given states; each one's log says 20 lines."""
+    """Has containers `c0`, `c1`, ... in the given states, made `age_s` ago; each one's log says 20 lines."""
 
     states: tuple[Mapping[str, object], ...] = ()
+    age_s: int = 0
 
     def docker(self, *arguments: str) -> Result:
         match arguments[0]:
             case "ps":
                 assert {*labels.filters("prod", "gpu-01")} <= set(arguments)
                 return Result(0, "".join(f"id{i}\n" for i in range(len(self.states))), "")
+            case "info":
+                return Result(0, f"2026-01-01T12:00:{self.age_s:02}.123456789+01:00\n", "")
+            case "inspect" if "--format" in arguments:
+                return Result(0, "2026-01-01T11:00:00.123456789Z\n" * len(self.states), "")
             case "inspect":
                 found = [{"Name": f"/c{i}", "State": state} for i, state in enumerate(self.states)]
                 return Result(0, json.dumps(found), "")
@@ -91,6 +96,17 @@ def test_an_up_fails_where_a_container_is_not_well_also_where_pulumi_is_content(
     stack = Stack(name="prod", pulumi=Path("pulumi"), env={})
     assert up.deploy(stack, {"gpu-01": host}, ["--yes"]) == code
     assert ran == [("up", "--continue-on-error", "--yes")]
+
+
+@pytest.mark.parametrize(("age_s", "named"), [(0, True), (30, False)])
+def test_no_container_is_named_where_pulumi_failed_before_it_made_one(
+    age_s: int, named: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Stack, "run", lambda _self, *_arguments: 255)
+    host = FakeEngine("ssh://gpu-01", states=(GONE,), age_s=age_s)
+    stack = Stack(name="prod", pulumi=Path("pulumi"), env={})
+    assert up.deploy(stack, {"gpu-01": host}, []) == 255
+    assert ("Not well:" in capsys.readouterr().out) is named
 
 
 def test_the_hosts_of_a_stack_are_those_of_its_file() -> None:
