@@ -8,7 +8,7 @@ export PYTHONSAFEPATH =
 OPS = $(PYTHON) -m ops
 
 .DEFAULT_GOAL := help
-.PHONY: help up preview down heal preflight pin pulumi test unit lint format lock clean
+.PHONY: help up preview down heal drift preflight pin pulumi pr-check test unit lint format lock clean
 .PHONY: bench test-unit test-simulator test-envoy test-preview integration kills drills
 
 help: ## List the targets
@@ -27,6 +27,9 @@ down: ## Destroy STACK; for the local one, stop the Docker Engine that `make up`
 heal: ## After a killed run: remove what the state of STACK does not know, refresh it (ARGS=--yes: do not ask)
 	@exec $(OPS) heal --stack="$$STACK" --arguments="$$ARGS"
 
+drift: ## Does what runs still match the state of STACK? Changes nothing (ARGS="--out FILE")
+	@exec $(OPS) drift --stack '$(STACK)' --arguments="$$ARGS"
+
 preflight: ## Reach every host of STACK and name every problem, changing nothing
 	@exec $(OPS) preflight --stack="$$STACK"
 
@@ -35,6 +38,9 @@ pin: ## Ask registries for the digests of STACK's images and write images.lock.y
 
 pulumi: ## Run the Pulumi CLI on STACK: make pulumi ARGS="stack output"
 	@exec $(OPS) pulumi --stack="$$STACK" --arguments="$$ARGS"
+
+pr-check: ## What this branch changes in every stack, and what policies say: ARGS="--base origin/main --out FILE"
+	@exec $(OPS) pr-check --arguments="$$ARGS"
 
 test: ## Run every tier of tests and lint, with what they need installed first
 	@exec $(OPS) test --arguments="$$ARGS"
@@ -66,7 +72,7 @@ bench: ## Measure, and write bench/results.md: make bench ARGS="plan preview up 
 	@$(PYTHON) -m toolchain setup --dev
 	@.venv/bin/python -m bench $$ARGS
 
-lint: ## ruff, ruff format, mypy --strict
+lint: ## ruff, ruff format, mypy --strict, actionlint
 	@exec $(OPS) lint
 
 format: ## Rewrite the Python files in the project's format

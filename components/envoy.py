@@ -82,7 +82,6 @@ def _container(args: EnvoyFrontEndArgs) -> ContainerArgs:
         ),
         user=_USER,
         files={f"{CONFIG_FOLDER}/{name}": content for name, content in files.items()},
-        mounts={},
         attachments=[
             Attachment(network=args.serving_network, address=str(plan.serving_address)),
             Attachment(network=args.front_network, address=str(plan.front_address)),

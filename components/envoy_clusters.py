@@ -113,7 +113,7 @@ def _pool_cluster(
         "load_balancing_policy": balancing_policy,
         "common_lb_config": _lb_config(),
         "load_assignment": load_assignment(name, endpoints),
-        "health_checks": [_health_check(model) for model in pool.models[:_MOST_CHECKS]],
+        "health_checks": [_health_check(model) for model in pool.model_names[:_MOST_CHECKS]],
         "outlier_detection": _outlier_detection(),
         "circuit_breakers": _circuit_breakers(front_end.spec.max_concurrent, len(pool.endpoints)),
         "typed_extension_protocol_options": _protocol_options(protocol),

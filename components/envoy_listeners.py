@@ -13,6 +13,7 @@ from components.envoy_config import (
     socket_address,
 )
 from components.envoy_routes import grpc_virtual_host, metrics_virtual_host, rest_virtual_host
+from components.envoy_versions import model_spec_filter, rewrites_messages
 from components.plan import FrontEndPlan
 
 HEALTH_PATH = "/healthz"
@@ -70,7 +71,7 @@ def _rest(front_end: FrontEndPlan) -> Config:
         "access_log": [_access_log("rest", {})],
         "local_reply_config": _errors_as_json(),
         "http_filters": [
-            _health_check([rest_cluster(pool) for pool in front_end.pools]),
+            _health_check([rest_cluster(pool) for pool in front_end.leading]),
             _body_limit(front_end),
             _router(),
         ],
@@ -85,8 +86,9 @@ def _grpc(front_end: FrontEndPlan) -> Config:
         "access_log": [_access_log("grpc", {"grpc_status": "%GRPC_STATUS%"})],
         "local_reply_config": {"mappers": [_too_large_for_grpc()]},
         "http_filters": [
-            _health_check([grpc_cluster(pool) for pool in front_end.pools]),
+            _health_check([grpc_cluster(pool) for pool in front_end.leading]),
             _body_limit(front_end),
+            *([model_spec_filter()] if rewrites_messages(front_end) else []),
             _router(),
         ],
         "rds": _routes("grpc"),
@@ -190,7 +192,9 @@ def _access_log(listener: str, more: Config) -> Config:
         "time": "%START_TIME%",
         "listener": listener,
         "method": "%REQ(:METHOD)%",
-        "path": "%REQ(:PATH)%",
+        # As the client wrote it, and as the server got it where a version was put in.
+        "path": "%REQ(X-ENVOY-ORIGINAL-PATH?:PATH)%",
+        "upstream_path": "%REQ(:PATH)%",
         "protocol": "%PROTOCOL%",
         "status": "%RESPONSE_CODE%",
         **more,

@@ -22,7 +22,7 @@ _SECRET_VALUE = re.compile(
 )
 _HIDDEN = "(hidden)"
 _NO_VALUE = object()
-_LONGEST_PATH, _LONGEST_VALUE, _LONGEST_MESSAGE = 120, 80, 600
+_LONGEST_PATH, _LONGEST_VALUE, _LONGEST_MESSAGE = 120, 120, 600  # an image with its digest fits
 
 
 @dataclass(frozen=True)

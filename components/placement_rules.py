@@ -9,7 +9,7 @@ from components import addresses
 from components.base import repeated
 from components.errors import Problem
 from components.node_settings import Node
-from components.pool_settings import Pool, SlotKey
+from components.pool_settings import Pool, SlotKey, leading_pools
 from components.settings import Settings
 from components.slots import slots_of
 
@@ -128,9 +128,12 @@ def prod_keeps_instances_apart(settings: Settings) -> Iterator[Problem]:
 
 
 def models_belong_to_one_pool(settings: Settings) -> Iterator[Problem]:
-    """Envoy routes by model name, so a name leads to one pool."""
+    """Envoy routes by model name, so a name leads to one pool; pools that only help it may serve it too."""
     owner: dict[str, str] = {}
+    leading = {pool.name for pool in leading_pools(settings.pools)}
     for p, pool in enumerate(settings.pools):
+        if pool.name not in leading:
+            continue
         for m, model in enumerate(pool.models):
             for name in model.served_names:
                 first = owner.setdefault(name, pool.name)
@@ -207,6 +210,8 @@ def former_names_are_free(settings: Settings) -> Iterator[Problem]:
 def instance_names_differ(settings: Settings) -> Iterator[Problem]:
     """With its pool's name in it, the name of an instance on a shared slot may be that of another node's."""
     owners = {f"{node.name}-envoy": (f"node {node.name}'s Envoy", "") for node in settings.nodes}
+    for path, _, pool, node, _key in placements(settings):
+        owners.setdefault(f"{node}-{pool.name}-publisher", (f"the publisher of {path}", ""))
     slots = {node.name: slots_of(node) for node in settings.nodes}
     for path, _, pool, node, key in placements(settings):
         slot = slots.get(node, {}).get(key)
@@ -219,6 +224,16 @@ def instance_names_differ(settings: Settings) -> Iterator[Problem]:
             yield Problem(
                 path, f"its instance {node}-{own} is named like that of {first}; rename the pool", key
             )
+
+
+def volume_names_differ(settings: Settings) -> Iterator[Problem]:
+    """A pool's files on a node are on a volume that is named for both, and are put there by a container."""
+    owners: dict[str, tuple[str, str]] = {}
+    for path, _, pool, node, key in placements(settings):
+        first, place = owners.setdefault(f"{node}-{pool.name}", (path, f"{node}/{pool.name}"))
+        if place != f"{node}/{pool.name}":
+            message = f"its volume {node}-{pool.name}-config is named like that of {first}; rename the pool"
+            yield Problem(path, message, key)
 
 
 def nodes_have_work(settings: Settings) -> Iterator[Problem]:

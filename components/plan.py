@@ -7,18 +7,33 @@ told. It is plain, ordered data: the same settings give the same plan, on any ma
 from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
-from pathlib import PurePosixPath
 
 from components import addresses
+from components.config_plan import ConfigPlan, config_plan
 from components.facts import server_version
+from components.front_end_plan import Endpoint, FrontEndPlan, PoolPlan, routed_models
 from components.labels import instance_labels, labels
-from components.model_settings import ServedModel, VersionPolicy
+from components.model_plan import ModelPlan, model_plans
 from components.node_settings import Node
 from components.pool_settings import Batching, GpuMemory, Memory, Pool, ServerOptions, SlotGroup
-from components.routing_settings import Balancing
-from components.settings import FrontEnd, Rollout, Settings
+from components.settings import Rollout, Settings
 from components.slots import Slot, slots_of
 from components.types import format_cpus, parse_cpus
+
+__all__ = [
+    "GRPC_PORT",
+    "REST_PORT",
+    "Endpoint",
+    "FrontEndPlan",
+    "InstancePlan",
+    "ModelPlan",
+    "NetworkPlan",
+    "NodePlan",
+    "Plan",
+    "PoolPlan",
+    "ThreadCounts",
+    "make_plan",
+]
 
 GRPC_PORT = 8500
 REST_PORT = 8501
@@ -33,17 +48,6 @@ class ThreadCounts:
     rest: int | None
     intra_op: int | None
     inter_op: int | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelPlan:
-    """A model that an instance serves: `source` on the node, `target` in the container."""
-
-    name: str
-    versions: VersionPolicy
-    labels: tuple[tuple[str, int], ...]
-    source: str
-    target: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +79,8 @@ class InstancePlan:
     load_timeout_s: int
     request_timeout_s: int
     rollout: Rollout
+    config_volume: str
+    """The volume with its files: `ConfigPlan.volume` of its pool."""
     follows: str | None
     """The instance that is rolled before this one: a pool changes one at a time."""
     labels: tuple[tuple[str, str], ...]
@@ -89,43 +95,6 @@ class InstancePlan:
         """The CPUs beside its slots; None where they are not said."""
         sets = [parse_cpus(slot.cpus) for slot in self.slots if slot.cpus]
         return format_cpus(frozenset().union(*sets)) if sets else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Endpoint:
-    """Where Envoy reaches an instance, and the name it gives it."""
-
-    name: str
-    address: IPv4Address
-
-
-@dataclass(frozen=True, kw_only=True)
-class PoolPlan:
-    """The instances of a pool on one node: one Envoy cluster for REST, one for gRPC."""
-
-    name: str
-    models: tuple[str, ...]
-    endpoints: tuple[Endpoint, ...]
-    balancing: Balancing
-
-
-@dataclass(frozen=True, kw_only=True)
-class FrontEndPlan:
-    """One node's Envoy."""
-
-    name: str
-    former_name: str | None
-    container: str
-    node: str
-    image: str
-    spec: FrontEnd
-    serving_address: IPv4Address
-    """On the network of the instances."""
-    front_address: IPv4Address
-    """On the network that can publish ports."""
-    pools: tuple[PoolPlan, ...]
-    stop_timeout_s: int
-    labels: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,8 +116,14 @@ class NodePlan:
     front_network: NetworkPlan
     """Envoy alone: it publishes the ports."""
     instances: tuple[InstancePlan, ...]
+    configs: tuple[ConfigPlan, ...]
+    """One for each pool that has an instance here."""
     front_end: FrontEndPlan
     network_labels: tuple[tuple[str, str], ...]
+
+    def instances_of(self, pool: str) -> tuple[InstancePlan, ...]:
+        """The instances of a pool that are here."""
+        return tuple(instance for instance in self.instances if instance.pool == pool)
 
     @property
     def images(self) -> dict[str, str]:
@@ -217,7 +192,7 @@ class _Builder:
         self.project_folder = project_folder
         self.slots = {node.name: slots_of(node) for node in settings.nodes}
         self.placements: dict[str, list[_Placement]] = {node.name: [] for node in settings.nodes}
-        former_nodes = {node.name: node.renamed_from or node.name for node in settings.nodes}
+        self.former_nodes = {node.name: node.renamed_from or node.name for node in settings.nodes}
         placed: set[Slot] = set()
         for pool in settings.pools:
             follows: str | None = None
@@ -227,7 +202,7 @@ class _Builder:
                 before = [_own_name(slots[0], pool, pool.renamed_from or pool.name)]
                 # The first one on a slot takes the place of the one that had the slot for itself, if any did.
                 before += [slots[0].name] if slots[0] not in placed else []
-                former = dict.fromkeys(f"{former_nodes[group.node]}-{own}" for own in before)
+                former = dict.fromkeys(f"{self.former_nodes[group.node]}-{own}" for own in before)
                 placement = _Placement(
                     name=name,
                     former_names=tuple(old for old in former if old != name),
@@ -261,6 +236,11 @@ class _Builder:
             serving_network=_network(f"{networks}-serving", serving),
             front_network=_network(f"{networks}-front", front),
             instances=instances,
+            configs=tuple(
+                self._config(node.name, pool)
+                for pool in self.settings.pools
+                if any(instance.pool == pool.name for instance in instances)
+            ),
             front_end=self._front_end(node, serving, front, instances),
             # Not the owner: another label replaces a network, and all that is attached to it goes first.
             network_labels=labels(self.stack, {"role": "network"}),
@@ -281,7 +261,7 @@ class _Builder:
         version = server_version(image)
         if version is None:
             raise ValueError(f"{image} names no version: these settings did not pass the rules")
-        models = tuple(served for model in pool.models for served in self._models(model))
+        models = model_plans(pool.models, self.project_folder)
         return InstancePlan(
             name=name,
             former_names=placement.former_names,
@@ -303,6 +283,7 @@ class _Builder:
             load_timeout_s=pool.load_timeout_s,
             request_timeout_s=self.settings.front_end.request_timeout_s,
             rollout=self.settings.rollout,
+            config_volume=self._config(placement.node, pool).volume,
             follows=placement.follows,
             labels=instance_labels(
                 self.stack,
@@ -315,23 +296,10 @@ class _Builder:
             ),
         )
 
-    def _models(self, model: ServedModel) -> Iterator[ModelPlan]:
-        """The model, and beside an optimized form the original that clients fall back to."""
-        paths = (model.optimized.path, model.path) if model.optimized else (model.path,)
-        for name, path in zip(model.served_names, paths, strict=False):
-            yield self._model(model, name, path)
-
-    def _model(self, model: ServedModel, name: str, path: str) -> ModelPlan:
-        source = PurePosixPath(path)
-        if not source.is_absolute():
-            source = PurePosixPath(self.project_folder) / source
-        return ModelPlan(
-            name=name,
-            versions=model.versions,
-            labels=tuple(sorted(model.labels.items())),
-            source=str(source),
-            target=f"/models/{name}",
-        )
+    def _config(self, node: str, pool: Pool) -> ConfigPlan:
+        former = self.former_nodes[node], pool.renamed_from or pool.name
+        image = self.settings.images.server
+        return config_plan(self.stack, self.owner, node, pool.name, former=former, image=image)
 
     def _front_end(
         self, node: Node, serving: IPv4Network, front: IPv4Network, instances: tuple[InstancePlan, ...]
@@ -340,13 +308,14 @@ class _Builder:
         pools = (
             PoolPlan(
                 name=pool.name,
-                models=tuple(served.name for model in pool.models for served in self._models(model)),
+                models=routed_models(pool.models),
                 endpoints=tuple(
                     Endpoint(name=instance.name, address=instance.address)
                     for instance in instances
                     if instance.pool == pool.name
                 ),
                 balancing=pool.balancing,
+                traffic=pool.traffic,
             )
             for pool in self.settings.pools
         )

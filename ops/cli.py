@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from ops import down, heal, lock, paths, setup, tiers, up
+from ops import down, drift, heal, lock, paths, setup, tiers, up
 from ops.errors import UserError
 from ops.processes import EXIT_INTERRUPTED, handle_signals
 from ops.requirements import write_locks
@@ -51,10 +51,12 @@ _COMMANDS = {
         lambda stack, extra: down.down(stack, extra), alone=True, after="`make down` again goes on from here."
     ),
     "heal": _on_stack(lambda stack, extra: heal.heal(stack, extra), alone=True),
+    "drift": _on_stack(lambda stack, extra: drift.drift(stack, extra)),
     "pulumi": _on_stack(lambda stack, extra: up.pulumi(stack, extra)),
     "preflight": _Command(run=lambda options: setup.preflight_alone(options.stack), stack=True),
     "pin": _Command(run=lambda options: setup.pin(options.stack), stack=True),
     "test": _Command(run=lambda options: tiers.test(options.tiers, options.arguments), arguments=True),
+    "pr-check": _Command(run=lambda options: tiers.pull_request(options.arguments), arguments=True),
     "lint": _Command(run=lambda options: tiers.lint(fix=options.fix)),
     "lock": _Command(run=lambda _options: write_locks()),
     "clean": _Command(run=lambda _options: down.clean(), alone=True),

@@ -60,10 +60,10 @@ def run_script(*arguments: object, work: Path, patience_s: int = 30) -> Said:
     return Said(done.returncode, done.stdout + done.stderr)
 
 
-def envoy_command(binary: Path, bootstrap: Path) -> list[str]:
+def envoy_command(binary: Path, bootstrap: Path, workers: int = 2) -> list[str]:
     """The command line of an Envoy of this run."""
     return [
-        *(str(binary), "-c", str(bootstrap), "--concurrency", "2", "--log-level", "warning"),
+        *(str(binary), "-c", str(bootstrap), "--concurrency", str(workers), "--log-level", "warning"),
         *("--use-dynamic-base-id", "--drain-time-s", "15", "--file-flush-interval-msec", "100"),
         "--reject-unknown-dynamic-fields",
     ]

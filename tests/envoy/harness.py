@@ -261,10 +261,13 @@ def call_grpc(
 
 
 @contextmanager
-def envoy_process(binary: Path, config: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def envoy_process(
+    binary: Path, config: Path, log: Path, *, prefix: Sequence[str] = (), workers: int = 2
+) -> Iterator[subprocess.Popen[bytes]]:
     """A running Envoy. Start it from the main thread: it ends with the thread that started it."""
+    command = [*prefix, *envoy_command(binary, config, workers=workers)]
     with log.open("wb") as output:
-        process = subprocess.Popen(envoy_command(binary, config), stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
     try:
         yield process
     finally:
@@ -289,6 +292,9 @@ def site(
     pools: Sequence[SmallPool] = ONE_POOL,
     settings: Mapping[str, object] | None = None,
     launch: Launch = launch_misbehaving,
+    *,
+    prefix: Sequence[str] = (),
+    workers: int = 2,
 ) -> Iterator[Site]:
     """Servers for every instance of `pools` and an Envoy before them, all healthy."""
     rest, grpc_port, metrics = free_ports(3)
@@ -303,7 +309,7 @@ def site(
             backend.start()
         for backend in backends.values():
             wait_for(f"{backend.name} answers", backend.is_up)
-        with envoy_process(binary, config, log) as process:
+        with envoy_process(binary, config, log, prefix=prefix, workers=workers) as process:
             made = Site(plan, ground, log, backends)
 
             def ready() -> bool:

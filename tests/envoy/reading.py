@@ -1,8 +1,9 @@
 """Finds things in Envoy's configuration, read from its text as Envoy reads it."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
@@ -41,7 +42,16 @@ def manager(plan: FrontEndPlan, name: str) -> Any:
 
 
 def routes(plan: FrontEndPlan, name: str) -> list[Any]:
-    return list(virtual_host(plan, name)["routes"])
+    """Every route, those of users who were chosen for a canary among them."""
+    host = virtual_host(plan, name)
+    if "routes" in host:
+        return list(host["routes"])
+    lists = [matcher["on_match"] for matcher in host["matcher"]["matcher_list"]["matchers"]]
+    return [
+        route
+        for found in [*lists, host["matcher"]["on_no_match"]]
+        for route in found["action"]["typed_config"]["routes"]
+    ]
 
 
 def virtual_host(plan: FrontEndPlan, name: str) -> Any:
@@ -78,3 +88,25 @@ def values(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, list):
         for item in value:
             yield from values(item)
+
+
+def route_for(listed: Sequence[Any], path: str, headers: Mapping[str, str]) -> Any:
+    """The first route that takes a request, by chance aside: it takes each share of the requests."""
+    for route in listed:
+        match = route["match"]
+        regex = re.escape(match["prefix"]) + ".*" if "prefix" in match else match["safe_regex"]["regex"]
+        if re.fullmatch(regex, path) and all(_has(headers, wanted) for wanted in match.get("headers", [])):
+            return route
+    raise AssertionError(f"no route for {path}")
+
+
+def _has(headers: Mapping[str, str], wanted: Mapping[str, Any]) -> bool:
+    value = headers.get(wanted["name"])
+    if "present_match" in wanted:
+        return (value is not None) == wanted["present_match"]
+    text = wanted["string_match"]
+    if value is None:
+        return False
+    if "exact" in text:
+        return value == cast("str", text["exact"])
+    return re.fullmatch(text["safe_regex"]["regex"], value) is not None

@@ -87,13 +87,22 @@ class Drill:
         self.assert_whole()
 
     def assert_whole(self) -> None:
-        """The engine holds the plan's containers, healthy, and its networks; nothing else."""
+        """The engine holds the plan's containers, healthy, its networks and volumes; nothing else.
+
+        A publisher is healthy for a moment and ends.
+        """
         plan = self.plan()
+        configs = [config for node in plan.nodes for config in node.configs]
+        published = {config.container for config in configs}
         wanted = {instance.container for instance in plan.instances}
         wanted |= {node.front_end.container for node in plan.nodes}
         healthy = self.engine.run("ps", "--filter", "health=healthy", "--format", "{{.Names}}").split()
         shown = self.engine.run("ps", "--all")
-        assert (set(healthy), self.engine.names("container")) == (wanted, wanted), shown
+        there = wanted | published
+        assert (set(healthy) - published, self.engine.names("container")) == (wanted, there), shown
+        for name in published:
+            assert self.engine.inspect(name)["State"]["ExitCode"] == 0, shown
+        assert self.engine.names("volume") == {config.volume for config in configs}
         networks = {net.name for node in plan.nodes for net in (node.serving_network, node.front_network)}
         # A list: an engine may well hold two networks of one name.
         listed = self.engine.run("network", "ls", "--format", "{{.Name}}").split()

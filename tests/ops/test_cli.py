@@ -114,6 +114,7 @@ def test_drills_run_only_when_they_are_named(
     monkeypatch.setattr(tiers, "_run", note)
     monkeypatch.setattr(tiers, "_python", lambda: None)
     monkeypatch.setattr(tiers, "_lint_outcome", lambda: Outcome("lint", 1.0))
+    monkeypatch.setattr(tiers, "_pull_request_outcome", lambda: Outcome("pr-check", 1.0))
     assert cli.main(["test", *names]) == 0
     assert seen == ran
 

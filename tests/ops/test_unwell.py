@@ -1,6 +1,6 @@
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,7 @@ class FakeEngine(Host):
 
     states: tuple[Mapping[str, object], ...] = ()
     age_s: int = 0
+    config: Mapping[str, object] = field(default_factory=dict)
 
     def docker(self, *arguments: str) -> Result:
         match arguments[0]:
@@ -37,14 +38,23 @@ class FakeEngine(Host):
             case "inspect" if "--format" in arguments:
                 return Result(0, "2026-01-01T11:00:00.123456789Z\n" * len(self.states), "")
             case "inspect":
-                found = [{"Name": f"/c{i}", "State": state} for i, state in enumerate(self.states)]
+                found = [
+                    {"Name": f"/c{i}", "State": state, "Config": self.config}
+                    for i, state in enumerate(self.states)
+                ]
                 return Result(0, json.dumps(found), "")
         assert arguments[:3] == ("logs", "--tail", "12")
         return Result(0, "to stdout\n", "".join(f"{arguments[3]} line {i}\n" for i in range(20)))
 
 
-def said(*states: Mapping[str, object], failed: bool = True) -> str:
-    return report("prod", {"gpu-01": FakeEngine("ssh://gpu-01", states=states)}, failed=failed)
+PUBLISHER = {"Labels": {labels.ROLE: labels.PUBLISHER}}
+
+
+def said(
+    *states: Mapping[str, object], failed: bool = True, config: Mapping[str, object] | None = None
+) -> str:
+    host = FakeEngine("ssh://gpu-01", states=states, config=config or {})
+    return report("prod", {"gpu-01": host}, failed=failed)
 
 
 def test_nothing_is_said_where_all_are_healthy_or_there_are_none() -> None:
@@ -69,6 +79,15 @@ def test_why_a_container_does_not_run_is_said() -> None:
     shown = said(GONE, NEVER_STARTED)
     assert "c0 on node gpu-01: exited (exit code 137, killed for want of memory)" in shown
     assert "c1 on node gpu-01: created (exit code 128, port is already allocated)" in shown
+
+
+@pytest.mark.parametrize("failed", [True, False])
+def test_a_publisher_that_ended_well_is_well_and_one_that_did_not_is_shown(failed: bool) -> None:
+    ended = {"Status": "exited", "ExitCode": 0, "Health": {"Status": "unhealthy"}}
+    assert said(ended, failed=failed, config=PUBLISHER) == ""
+    assert "c0 on node gpu-01: exited (exit code 0)" in said(ended, failed=failed)
+    gave_up = {"Status": "exited", "ExitCode": 1}
+    assert "c0 on node gpu-01: exited (exit code 1)" in said(gave_up, failed=failed, config=PUBLISHER)
 
 
 def test_after_an_up_that_succeeded_one_that_starts_is_no_news_but_one_that_is_gone_is() -> None:

@@ -6,20 +6,15 @@ import pytest
 
 from components.plan import FrontEndPlan
 from tests.envoy.pools import TWO_POOLS, front_end
-from tests.envoy.reading import SHAPES, clusters, manager, routes, virtual_host
+from tests.envoy.reading import SHAPES, clusters, manager, route_for, routes, virtual_host
 
 DURATION = re.compile(r"[0-9]+(\.[0-9]{1,3})?s")
 
 
 def cluster_for(plan: FrontEndPlan, method: str, path: str) -> str | None:
     """Where the first route that matches sends a REST request; None: Envoy itself refuses it."""
-    for route in routes(plan, "rest"):
-        match = route["match"]
-        methods = [header["string_match"]["exact"] for header in match.get("headers", [])]
-        regex = match["safe_regex"]["regex"] if "safe_regex" in match else re.escape(match["prefix"]) + ".*"
-        if re.fullmatch(regex, path) and methods in ([], [method]):
-            return route["route"]["cluster"] if "route" in route else None
-    raise AssertionError(f"no route for {path}")
+    route = route_for(routes(plan, "rest"), path, {":method": method})
+    return str(route["route"]["cluster"]) if "route" in route else None
 
 
 every_shape = pytest.mark.parametrize("plan", SHAPES.values(), ids=SHAPES)
@@ -124,11 +119,12 @@ def test_what_is_not_on_the_list_leads_nowhere(path: str) -> None:
 
 
 def test_grpc_passes_inference_and_status_but_no_change_of_models() -> None:
-    [regex] = {
+    found = {
         route["match"]["safe_regex"]["regex"]
         for route in routes(front_end(TWO_POOLS), "grpc")
         if "safe_regex" in route["match"]
     }
+    regex = "|".join(found)
     prediction = ("Predict", "Classify", "Regress", "MultiInference", "GetModelMetadata")
     for method in prediction:
         assert re.fullmatch(regex, f"/tensorflow.serving.PredictionService/{method}")
@@ -143,13 +139,11 @@ def test_grpc_passes_inference_and_status_but_no_change_of_models() -> None:
 
 
 def test_one_pool_takes_every_grpc_request_and_several_go_by_header() -> None:
-    [only, refusal] = routes(front_end(), "grpc")
-    assert only["route"]["cluster"] == "grpc-main"
-    assert "headers" not in only["match"]
-    assert "direct_response" in refusal
-    named = {
-        route["match"]["headers"][0]["string_match"]["exact"]: route["route"]["cluster"]
-        for route in routes(front_end(TWO_POOLS), "grpc")
-        if "route" in route
-    }
-    assert named == {"resnet": "grpc-vision", "res.net": "grpc-vision", "bert": "grpc-text"}
+    predict = "/tensorflow.serving.PredictionService/Predict"
+    for headers in ({}, {"x-tf-model": "bert"}):
+        assert route_for(routes(front_end(), "grpc"), predict, headers)["route"]["cluster"] == "grpc-main"
+    two = routes(front_end(TWO_POOLS), "grpc")
+    for model, cluster in {"resnet": "grpc-vision", "res.net": "grpc-vision", "bert": "grpc-text"}.items():
+        assert route_for(two, predict, {"x-tf-model": model})["route"]["cluster"] == cluster
+    for headers in ({}, {"x-tf-model": "none"}):
+        assert "direct_response" in route_for(two, predict, headers)

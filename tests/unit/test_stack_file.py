@@ -223,7 +223,11 @@ def test_keys_are_listed_for_every_object_of_a_stack_file() -> None:
         "pools[].threads",
         "pools[].server",
         "pools[].balancing",
+        "pools[].traffic",
+        "pools[].traffic.canary",
+        "pools[].traffic.mirror",
         "front_end",
+        "front_end.versions",
         "rollout",
     }
     assert keys["pools[].slots[]"] == ["node", "gpus"]
