@@ -110,7 +110,7 @@ def routes(config: stacks.Config) -> dict[str, list[Any]]:
 def version_policy_as_a_word(_: Path) -> None:
     said = told(changed(one_node(), f"{MODEL}.version_policy", "LATEST_VERSION"))
     assert all(word in said for word in ("latest", "all", "specific"))
-    assert "should be an object" in told(changed(one_node(), f"{MODEL}.versions", "LATEST_VERSION"))
+    assert "must be a mapping" in told(changed(one_node(), f"{MODEL}.versions", "LATEST_VERSION"))
     both = changed(one_node(), f"{MODEL}.versions", {"latest": 2, "specific": [1]})
     assert "give exactly one: latest: <n>, all: true or specific" in told(both)
     valid = model_list(changed(one_node(), f"{MODEL}.versions", {"specific": [1, 2]}))
@@ -330,7 +330,7 @@ def one_port_for_rest_and_grpc(_: Path) -> None:
 def folders_that_are_no_versions(_: Path) -> None:
     for version in ("v0.1", "1.0"):
         said = told(changed(one_node(), f"{MODEL}.versions", {"specific": [version]}))
-        assert "integer" in said
+        assert "whole number" in said
     for path in ("/srv/m/1", "/srv/m/1/variables"):
         assert "give the folder that holds the version folders" in told(
             changed(one_node(), f"{MODEL}.path", path)
