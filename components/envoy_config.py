@@ -84,9 +84,12 @@ def metrics_cluster(instance: str) -> str:
     return f"metrics-{instance}"
 
 
-def load_assignment(cluster: str, endpoints: Sequence[Config]) -> Config:
-    """The endpoints of a cluster, all of one priority."""
+def load_assignment(cluster: str, *priorities: Sequence[Config]) -> Config:
+    """The endpoints of a cluster: the first priority's, and those that each further one falls back to."""
     return {
         "cluster_name": cluster,
-        "endpoints": [{"priority": 0, "lb_endpoints": [{"endpoint": endpoint} for endpoint in endpoints]}],
+        "endpoints": [
+            {"priority": priority, "lb_endpoints": [{"endpoint": endpoint} for endpoint in endpoints]}
+            for priority, endpoints in enumerate(priorities)
+        ],
     }

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 import yaml
 
@@ -103,10 +103,12 @@ def route_for(listed: Sequence[Any], path: str, headers: Mapping[str, str]) -> A
 def _has(headers: Mapping[str, str], wanted: Mapping[str, Any]) -> bool:
     value = headers.get(wanted["name"])
     if "present_match" in wanted:
-        return (value is not None) == wanted["present_match"]
-    text = wanted["string_match"]
+        return bool((value is not None) == wanted["present_match"])
+    text: dict[str, Any] = wanted["string_match"]
     if value is None:
         return False
     if "exact" in text:
-        return value == cast("str", text["exact"])
+        return bool(value == text["exact"])
+    if "prefix" in text:
+        return value.startswith(str(text["prefix"]))
     return re.fullmatch(text["safe_regex"]["regex"], value) is not None
