@@ -13,7 +13,7 @@ PLACE = "pools[0].balancing"
     ("value", "said"),
     [
         ({"policy": "random"}, f"{PLACE}.policy: 'random': input should be 'least_request' or 'round_robin'"),
-        ({"sticky": "x-user-id"}, f"{PLACE}.sticky: 'x-user-id': input should be a valid boolean"),
+        ({"sticky": "x-user-id"}, f"{PLACE}.sticky: 'x-user-id': must be true or false"),
         ({"bounded_load_percent": 150}, f"{PLACE}.bounded_load_percent: 150: only with sticky: true"),
         (
             # Envoy takes less than 100 without a word.
