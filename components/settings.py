@@ -20,6 +20,8 @@ from components.types import MOST_MIB, HeaderName, ImageReference, Owner, Port
 LOOPBACK = "127.0.0.1"
 ADMIN_PORT = 9901
 """Envoy's admin page, on the loopback of its container."""
+STATUS_PORT = 9903
+"""Envoy's status page, on the node's private network."""
 
 
 class Images(Model):
@@ -70,7 +72,7 @@ class FrontEnd(Model):
     def _ports_differ(self) -> Iterator[Problem]:
         """One port, one listener."""
         ports = {"rest_port": self.rest_port, "grpc_port": self.grpc_port, "metrics_port": self.metrics_port}
-        owner = {ADMIN_PORT: "Envoy's own admin port"}
+        owner = {ADMIN_PORT: "Envoy's own admin port", STATUS_PORT: "Envoy's own status port"}
         for name, port in ports.items():
             first = owner.setdefault(port, name)
             if first != name:
