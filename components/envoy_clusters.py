@@ -44,7 +44,7 @@ _LEAST_RETRY_PERCENT = 20.0
 
 
 def clusters(front_end: FrontEndPlan) -> list[Config]:
-    """Every cluster of a node's Envoy."""
+    """Every cluster of a node's Envoy but that of its own admin page."""
     return [
         *(cluster for pool in front_end.asked for cluster in _pool_clusters(front_end, pool)),
         *(
@@ -52,8 +52,12 @@ def clusters(front_end: FrontEndPlan) -> list[Config]:
             for pool in front_end.pools
             for endpoint in pool.endpoints
         ),
-        _single(ADMIN_CLUSTER, socket_address(ADMIN_ADDRESS, ADMIN_PORT)),
     ]
+
+
+def admin_cluster() -> Config:
+    """The cluster of Envoy's own admin page."""
+    return _single(ADMIN_CLUSTER, socket_address(ADMIN_ADDRESS, ADMIN_PORT))
 
 
 def _pool_clusters(front_end: FrontEndPlan, pool: PoolPlan) -> Iterator[Config]:

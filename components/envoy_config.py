@@ -8,6 +8,8 @@ Config = dict[str, object]
 """An Envoy message as plain data."""
 
 ADMIN_CLUSTER = "admin"
+CONFIG_FOLDER = "/config"
+"""Where Envoy finds its files, in its container."""
 MIB = 1024 * 1024
 CONNECTION_BUFFER_BYTES = MIB
 """Envoy's own default, written out. Requests that may be tried again are held beyond it, per virtual host."""
@@ -39,6 +41,17 @@ def socket_address(address: str, port: int) -> Config:
 def set_header(name: str, value: str) -> Config:
     """A header that replaces one of the same name, and is left out when its value comes to nothing."""
     return {"header": {"key": name, "value": value}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}
+
+
+def from_file(name: str) -> Config:
+    """A source of resources: the file of this name, read again whenever a file is renamed into the folder."""
+    return {
+        "resource_api_version": "V3",
+        "path_config_source": {
+            "path": f"{CONFIG_FOLDER}/{name}.yaml",
+            "watched_directory": {"path": CONFIG_FOLDER},
+        },
+    }
 
 
 def request_timeout(front_end: FrontEndPlan) -> str:

@@ -61,6 +61,8 @@ class FrontEndPlan:
     node: str
     image: str
     spec: FrontEnd
+    bind: IPv4Address
+    """Where REST and gRPC are published."""
     serving_address: IPv4Address
     """On the network of the instances."""
     front_address: IPv4Address
