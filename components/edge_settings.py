@@ -15,9 +15,9 @@ class Tls(Model):
     """TLS 1.2 or newer on the REST and gRPC ports, with a certificate of your own."""
 
     certificate: ConfigKey = "tls_certificate"
-    """Key of the configuration that holds the certificate and its chain, as PEM."""
+    """Name of the secret (`pulumi config set --secret`) that holds the certificate and its chain, as PEM."""
     private_key: ConfigKey = "tls_private_key"
-    """Key of the secret (`pulumi config set --secret`) that holds the certificate's private key, as PEM."""
+    """Name of the secret that holds the certificate's private key, as PEM."""
 
     def _rules(self) -> Iterator[Problem]:
         yield from self._two_keys()
@@ -34,7 +34,7 @@ class ApiKey(Model):
     client: Slug
     """Names it in logs and in its share of the rate limit."""
     key: ConfigKey
-    """Key of the secret that holds it: 16 characters or more."""
+    """Name of the secret that holds it: 16 characters or more."""
 
 
 class Jwk(Model):
@@ -129,7 +129,7 @@ class Tracing(Model):
 
     collector: HostName
     """Where it listens, as Envoy's container reaches it."""
-    port: Port = 4318
+    collector_port: Port = 4318
     """Its port for OTLP over HTTP."""
     sample_percent: Percent = 1
     """Of the requests. Clients cannot ask for it."""

@@ -7,12 +7,18 @@ from ipaddress import AddressValueError, IPv4Address
 
 from components import block_yaml
 from components.edge_settings import Auth, Jwt, RateLimit
-from components.envoy_config import Config, extension, load_assignment, socket_address, typed
+from components.envoy_config import (
+    CONFIG_FOLDER,
+    Config,
+    extension,
+    from_file,
+    load_assignment,
+    socket_address,
+    typed,
+)
 from components.front_end_plan import FrontEndPlan
 from components.settings import FrontEnd
 
-CONFIG_FOLDER = "/config"
-"""Where Envoy finds its files, in its container."""
 API_KEY_HEADER = "x-api-key"
 TRACING_CLUSTER = "tracing"
 LEAST_API_KEY = 16
@@ -88,9 +94,8 @@ def filled(file: SecretFile, secrets: Mapping[str, str]) -> str:
         value = secrets[key].strip()
         if file.quoted:
             if len(value) < LEAST_API_KEY or not value.isascii() or not value.isprintable():
-                raise ValueError(
-                    f"{key} ({name}): accepted: {LEAST_API_KEY} printable ASCII characters or more, on one line"
-                )
+                accepted = f"{LEAST_API_KEY} printable ASCII characters or more, on one line"
+                raise ValueError(f"{key} ({name}): accepted: {accepted}")
             value = json.dumps(value)[1:-1]
         elif "-----BEGIN " not in value:
             raise ValueError(f"{key} ({name}): accepted: PEM, which begins with -----BEGIN")
@@ -102,16 +107,6 @@ def _mark(key: str) -> str:
     return f"(secret {key})"
 
 
-def _source(name: str) -> Config:
-    return {
-        "resource_api_version": "V3",
-        "path_config_source": {
-            "path": f"{CONFIG_FOLDER}/{name}.yaml",
-            "watched_directory": {"path": CONFIG_FOLDER},
-        },
-    }
-
-
 def transport_socket(spec: FrontEnd, protocols: list[str]) -> Config:
     """The part of a filter chain that encrypts; nothing where TLS is off."""
     if not spec.tls:
@@ -120,11 +115,13 @@ def transport_socket(spec: FrontEnd, protocols: list[str]) -> Config:
         "tls_params": {"tls_minimum_protocol_version": "TLSv1_2"},
         "alpn_protocols": protocols,
         "tls_certificate_sds_secret_configs": [
-            {"name": _CERTIFICATE, "sds_config": _source(f"sds-{_CERTIFICATE}")}
+            {"name": _CERTIFICATE, "sds_config": from_file(f"sds-{_CERTIFICATE}")}
         ],
     }
     context = extension(
-        "transport_sockets.tls", "transport_sockets.tls.v3.DownstreamTlsContext", {"common_tls_context": common}
+        "transport_sockets.tls",
+        "transport_sockets.tls.v3.DownstreamTlsContext",
+        {"common_tls_context": common},
     )
     # Else a client that never ends its handshake holds a connection for good.
     return {"transport_socket": context, "transport_socket_connect_timeout": "5s"}
@@ -142,7 +139,7 @@ def edge_filters(spec: FrontEnd) -> list[Config]:
     elif spec.auth:
         # In a file of its own, so that no other holds a key. While it is not there, nothing passes.
         discovery = {
-            "config_source": _source(_API_KEYS),
+            "config_source": from_file(_API_KEYS),
             "type_urls": ["type.googleapis.com/envoy.extensions.filters.http.rbac.v3.RBAC"],
         }
         filters.append({"name": _API_KEYS, "config_discovery": discovery})
@@ -236,7 +233,7 @@ def tracing(spec: FrontEnd) -> Config:
     """The part of a connection manager that traces; nothing where it is off."""
     if not spec.tracing:
         return {}
-    uri = f"http://{spec.tracing.collector}:{spec.tracing.port}/v1/traces"
+    uri = f"http://{spec.tracing.collector}:{spec.tracing.collector_port}/v1/traces"
     exporter = {"http_uri": {"uri": uri, "cluster": TRACING_CLUSTER, "timeout": "1s"}}
     provider = {
         "name": "envoy.tracers.opentelemetry",
@@ -260,7 +257,7 @@ def tracing_clusters(spec: FrontEnd) -> list[Config]:
     """The cluster of the collector, where there is one."""
     if not spec.tracing:
         return []
-    address = socket_address(spec.tracing.collector, spec.tracing.port)
+    address = socket_address(spec.tracing.collector, spec.tracing.collector_port)
     return [
         {
             "name": TRACING_CLUSTER,
