@@ -19,7 +19,7 @@ from components.envoy_route_parts import (
     sticky_canaries,
     with_case,
 )
-from components.envoy_targets import Case, Target, accepted, canary_of, named, unnamed
+from components.envoy_targets import Case, Target, accepted, canary_of, named, places, unnamed
 from components.envoy_versions import GRPC_NUMBER, grpc_rewrite
 from components.front_end_plan import FrontEndPlan, PoolPlan, RoutedModel
 
@@ -93,16 +93,19 @@ def _unnamed(
     headers = _headers_of(model)
     unsaid = [absent(versions.header)] if versions.header and versions.grpc else []
     mirrored = mirroring(front_end, pool, model, "grpc")
-    own = Case(name="", target=Target(pool=pool))
-    if canary_of(pool, model) is None or not _splits(front_end, pool):
-        yield from _to(front_end, name, _METHODS, own, [*headers, *unsaid], mirrored)
-        return
-    for case in unnamed(front_end, pool, model, of_canary_users=of_canary_users):
-        copies = mirrored if case.target.pool is pool else {}
-        yield from _to(front_end, name, _VERSIONED, case, [*headers, *unsaid], copies)
-    # The other methods: they name no version that a split could change.
-    whole = f"{name}~whole"
-    yield from _to(front_end, whole, _METHODS, own, [*headers, *unsaid], {})
+    split = canary_of(pool, model) is not None and _splits(front_end, pool)
+    for place in places(front_end, pool, model, model_header=MODEL_HEADER):
+        own = Case(name=place.name, target=Target(pool=place.pool), headers=place.headers)
+        if not split:
+            copies = mirrored if place.pool is pool else {}
+            yield from _to(front_end, name, _METHODS, own, [*headers, *unsaid], copies)
+            continue
+        said = [*headers, *unsaid, *place.headers]
+        for case in unnamed(front_end, pool, place, model, of_canary_users=of_canary_users):
+            copies = mirrored if case.target.pool is pool else {}
+            yield from _to(front_end, f"{name}{place.name}", _VERSIONED, case, said, copies)
+        # The other methods: they name no version that a split could change.
+        yield from _to(front_end, f"{name}~whole", _METHODS, own, [*headers, *unsaid], {})
 
 
 def _named(front_end: FrontEndPlan, pool: PoolPlan, model: RoutedModel | None, name: str) -> Iterator[Config]:
@@ -111,12 +114,14 @@ def _named(front_end: FrontEndPlan, pool: PoolPlan, model: RoutedModel | None, n
         return
     models = pool.models if model is None else (model,)
     headers = _headers_of(model)
-    for case in named(front_end, pool, models):
-        narrowed = case
-        if case.target.number_in is not None:
-            number: Config = {"name": versions.header, "string_match": {"safe_regex": {"regex": GRPC_NUMBER}}}
-            narrowed = Case(name=case.name, target=case.target, headers=(number,))
-        yield from _to(front_end, name, _VERSIONED, narrowed, headers, {}, required=True)
+    number: Config = {"name": versions.header, "string_match": {"safe_regex": {"regex": GRPC_NUMBER}}}
+    for place in places(front_end, pool, model, model_header=MODEL_HEADER):
+        said = [*headers, *place.headers]
+        for case in named(front_end, pool, place, models):
+            narrowed = case
+            if case.target.number_in is not None:
+                narrowed = Case(name=case.name, target=case.target, headers=(number,))
+            yield from _to(front_end, f"{name}{place.name}", _VERSIONED, narrowed, said, {}, required=True)
     which = pool.name if model is None else model.name
     yield grpc_refusal(
         f"{name}:unknown-version",

@@ -5,6 +5,7 @@ from components.envoy_config import (
     MIB,
     Config,
     extension,
+    from_file,
     grpc_cluster,
     rest_cluster,
     seconds,
@@ -25,13 +26,22 @@ _IDLE_MARGIN_S = 5
 
 
 def listeners(front_end: FrontEndPlan) -> list[Config]:
-    """Every listener of a node's Envoy."""
+    """Every listener of a node's Envoy; its routes are apart, in a file of their own."""
     spec = front_end.spec
-    instances = [endpoint.name for pool in front_end.pools for endpoint in pool.endpoints]
     return [
         _listener("rest", spec.rest_port, _rest(front_end)),
         _listener("grpc", spec.grpc_port, _grpc(front_end)),
-        _listener("metrics", spec.metrics_port, _metrics(instances)),
+        _listener("metrics", spec.metrics_port, _metrics()),
+    ]
+
+
+def route_configurations(front_end: FrontEndPlan) -> list[Config]:
+    """The routes of every listener, under its name."""
+    instances = [endpoint.name for pool in front_end.pools for endpoint in pool.endpoints]
+    return [
+        {"name": "rest", "virtual_hosts": [rest_virtual_host(front_end)]},
+        {"name": "grpc", "virtual_hosts": [grpc_virtual_host(front_end)]},
+        {"name": "metrics", "virtual_hosts": [metrics_virtual_host(instances)]},
     ]
 
 
@@ -65,7 +75,7 @@ def _rest(front_end: FrontEndPlan) -> Config:
             _body_limit(front_end),
             _router(),
         ],
-        "route_config": {"name": "rest", "virtual_hosts": [rest_virtual_host(front_end)]},
+        "rds": _routes("rest"),
     }
 
 
@@ -81,17 +91,21 @@ def _grpc(front_end: FrontEndPlan) -> Config:
             *([model_spec_filter()] if rewrites_messages(front_end) else []),
             _router(),
         ],
-        "route_config": {"name": "grpc", "virtual_hosts": [grpc_virtual_host(front_end)]},
+        "rds": _routes("grpc"),
     }
 
 
-def _metrics(instances: list[str]) -> Config:
+def _metrics() -> Config:
     return {
         **_manager("metrics", 10),
         "codec_type": "HTTP1",
         "http_filters": [_router()],
-        "route_config": {"name": "metrics", "virtual_hosts": [metrics_virtual_host(instances)]},
+        "rds": _routes("metrics"),
     }
+
+
+def _routes(listener: str) -> Config:
+    return {"route_config_name": listener, "config_source": from_file(f"rds-{listener}")}
 
 
 def _manager(name: str, request_timeout_s: int) -> Config:

@@ -17,7 +17,16 @@ from components.envoy_route_parts import (
     sticky_canaries,
     with_case,
 )
-from components.envoy_targets import Case, Target, accepted, canary_of, elsewhere, named, unnamed
+from components.envoy_targets import (
+    Case,
+    Target,
+    accepted,
+    canary_of,
+    elsewhere,
+    named,
+    places,
+    unnamed,
+)
 from components.envoy_versions import rest_rewrite
 from components.front_end_plan import FrontEndPlan, PoolPlan, RoutedModel
 
@@ -71,15 +80,15 @@ def _predictions(
 ) -> Iterator[Config]:
     version_header = front_end.spec.versions.header
     unsaid = [absent(version_header)] if version_header else []
-    own = Case(name="", target=Target(pool=pool))
-    name, mirrored = f"predict:{model.name}", mirroring(front_end, pool, model, "rest")
-    if canary_of(pool, model) is None and not mirrored and not elsewhere(front_end, pool, model):
-        # The same for a version in the path; beside a header that is one of the routes below.
-        yield from _to(front_end, model, name, f"{_path(model)}{_VERSION}?:{_PREDICTION}", own, unsaid)
-        return
-    for case in unnamed(front_end, pool, model, of_canary_users=of_canary_users):
-        copies = mirrored if case.target.pool is pool else {}
-        yield from _to(front_end, model, name, f"{_path(model)}:{_PREDICTION}", case, unsaid, copies)
+    mirrored = mirroring(front_end, pool, model, "rest")
+    # The same for a version in the path; beside a header that is one of the routes below.
+    alike = canary_of(pool, model) is None and not mirrored and not elsewhere(front_end, pool, model)
+    regex = f"{_path(model)}{_VERSION}?:{_PREDICTION}" if alike else f"{_path(model)}:{_PREDICTION}"
+    for place in places(front_end, pool, model):
+        name, headers = f"predict:{model.name}{place.name}", [*unsaid, *place.headers]
+        for case in unnamed(front_end, pool, place, model, of_canary_users=of_canary_users):
+            copies = mirrored if case.target.pool is pool else {}
+            yield from _to(front_end, model, name, regex, case, headers, copies)
 
 
 def _versions_by_path(front_end: FrontEndPlan, pool: PoolPlan, model: RoutedModel) -> Iterator[Config]:
@@ -89,23 +98,27 @@ def _versions_by_path(front_end: FrontEndPlan, pool: PoolPlan, model: RoutedMode
         path = f"{_path(model)}/{kind}/{value}:{_PREDICTION}"
         there = Case(name=f"/{value}", target=Target(pool=target.pool))
         yield from _to(front_end, model, f"predict:{model.name}", path, there, [])
-    path, own = f"{_path(model)}{_VERSION}:{_PREDICTION}", Case(name="", target=Target(pool=pool))
-    yield from _to(front_end, model, f"version:{model.name}", path, own, [])
+    path = f"{_path(model)}{_VERSION}:{_PREDICTION}"
+    for place in places(front_end, pool, model):
+        own = Case(name=place.name, target=Target(pool=place.pool), headers=place.headers)
+        yield from _to(front_end, model, f"version:{model.name}", path, own, [])
 
 
 def _versions_by_header(front_end: FrontEndPlan, pool: PoolPlan, model: RoutedModel) -> Iterator[Config]:
     version_header = front_end.spec.versions.header
     if version_header is None:
         return
-    name = f"predict:{model.name}"
-    for case in named(front_end, pool, [model]):
-        if case.target.number_in is None:
-            yield from _to(front_end, model, name, f"{_path(model)}:{_PREDICTION}", case, [])
-            continue
-        # The new path is written as a whole, so there is one route for each thing to ask.
-        for prediction in _PREDICTIONS:
-            routes = _to(front_end, model, name, f"{_path(model)}:{prediction}", case, [], {}, prediction)
-            yield from ({**route, "name": f"{route['name']}:{prediction}"} for route in routes)
+    for place in places(front_end, pool, model):
+        name, headers = f"predict:{model.name}{place.name}", list(place.headers)
+        for case in named(front_end, pool, place, [model]):
+            if case.target.number_in is None:
+                yield from _to(front_end, model, name, f"{_path(model)}:{_PREDICTION}", case, headers)
+                continue
+            # The new path is written as a whole, so there is one route for each thing to ask.
+            for prediction in _PREDICTIONS:
+                path = f"{_path(model)}:{prediction}"
+                routes = _to(front_end, model, name, path, case, headers, {}, prediction)
+                yield from ({**route, "name": f"{route['name']}:{prediction}"} for route in routes)
     yield refusal(
         f"unknown-version:{model.name}",
         {

@@ -44,18 +44,28 @@ def canary_of(pool: PoolPlan, model: RoutedModel | None) -> Canary | None:
     return canary if model is None or model.name in (canary.models or pool.model_names) else None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """The pool itself, or one that is dedicated to those of its requests that have these headers."""
+
+    name: str
+    """For the route's name."""
+    pool: PoolPlan
+    headers: tuple[Config, ...] = ()
+
+
 def unnamed(
-    front_end: FrontEndPlan, pool: PoolPlan, model: RoutedModel | None, *, of_canary_users: bool
+    front_end: FrontEndPlan, pool: PoolPlan, place: Place, model: RoutedModel | None, *, of_canary_users: bool
 ) -> Iterator[Case]:
     """Where requests go that name no version, the first match first.
 
     `of_canary_users`: those of users who were chosen for the canary.
     """
-    canary = canary_of(pool, model)
-    if canary is None:
-        yield Case(name="", target=Target(pool=pool))
+    canary, own = canary_of(pool, model), place.pool
+    if canary is None or (canary.pool is not None and own is not pool):
+        yield Case(name="", target=Target(pool=own))
         return
-    newer = Target(pool=front_end.pool(canary.pool) if canary.pool else pool, label=canary.label)
+    newer = Target(pool=front_end.pool(canary.pool) if canary.pool else own, label=canary.label)
     if of_canary_users:
         yield Case(name="~canary", target=newer)
         return
@@ -64,7 +74,36 @@ def unnamed(
     yield Case(
         name="~canary", target=newer, headers=anonymous, match={"runtime_fraction": share(canary.percent)}
     )
-    yield Case(name="", target=Target(pool=pool, label=canary.stable if canary.label else None))
+    yield Case(name="", target=Target(pool=own, label=canary.stable if canary.label else None))
+
+
+def places(
+    front_end: FrontEndPlan, pool: PoolPlan, model: RoutedModel | None, *, model_header: str | None = None
+) -> Iterator[Place]:
+    """The pools for a pool's requests, the first match first; over REST with a model, over gRPC maybe not.
+
+    `model_header`: where gRPC requests name their model, which have no path of their own.
+    """
+    for d, dedicated in enumerate(pool.traffic.dedicated):
+        headers: list[Config] = []
+        if dedicated.header is not None:
+            headers.append(_is(dedicated.header.name, dedicated.header.value))
+        if dedicated.path is not None:
+            if model_header is not None:
+                continue
+            headers.append({"name": ":path", "string_match": {"prefix": dedicated.path}})
+        name, hot = f"@{d}:{dedicated.pool}", front_end.pool(dedicated.pool)
+        if not dedicated.models or (model is not None and model.name in dedicated.models):
+            yield Place(name=name, pool=hot, headers=tuple(headers))
+        elif model is None and model_header is not None:
+            for served in dedicated.models:
+                own = (*headers, _is(model_header, served))
+                yield Place(name=f"{name}:{served}", pool=hot, headers=own)
+    yield Place(name="", pool=pool)
+
+
+def _is(name: str, value: str) -> Config:
+    return {"name": name, "string_match": {"exact": value}}
 
 
 def share(percent: float) -> Config:
@@ -72,7 +111,9 @@ def share(percent: float) -> Config:
     return {"default_value": {"numerator": round(percent * 100), "denominator": "TEN_THOUSAND"}}
 
 
-def named(front_end: FrontEndPlan, pool: PoolPlan, models: Sequence[RoutedModel]) -> Iterator[Case]:
+def named(
+    front_end: FrontEndPlan, pool: PoolPlan, place: Place, models: Sequence[RoutedModel]
+) -> Iterator[Case]:
     """Where requests go that name a version in the header; `models`: those that it may be one of.
 
     A version that only the canary's pool lists is found there.
@@ -81,12 +122,12 @@ def named(front_end: FrontEndPlan, pool: PoolPlan, models: Sequence[RoutedModel]
     if header is None:
         return
     known = _listed(models)
-    for value, target in {**_elsewhere(front_end, pool, models), **_targets(pool, known)}.items():
+    for value, target in {**_elsewhere(front_end, pool, models), **_targets(place.pool, known)}.items():
         said: Config = {"name": header, "string_match": {"exact": value}}
         yield Case(name=f"={value}", target=target, headers=(said,))
     if not _lists_versions(models):
         number: Config = {"name": header, "string_match": {"safe_regex": {"regex": "[0-9]{1,19}"}}}
-        yield Case(name="=number", target=Target(pool=pool, number_in=header), headers=(number,))
+        yield Case(name="=number", target=Target(pool=place.pool, number_in=header), headers=(number,))
 
 
 def accepted(front_end: FrontEndPlan, pool: PoolPlan, models: Sequence[RoutedModel]) -> str:

@@ -61,6 +61,8 @@ class FrontEndPlan:
     node: str
     image: str
     spec: FrontEnd
+    bind: IPv4Address
+    """Where REST and gRPC are published."""
     serving_address: IPv4Address
     """On the network of the instances."""
     front_address: IPv4Address
@@ -74,6 +76,25 @@ class FrontEndPlan:
         """Pools that requests are for; the others only help them."""
         helpers = {name for pool in self.pools for _, name in pool.traffic.helpers}
         return tuple(pool for pool in self.pools if pool.name not in helpers)
+
+    @property
+    def asked(self) -> tuple[PoolPlan, ...]:
+        """Pools that requests are sent to as such, not only where others fail."""
+        standing_by = {pool.traffic.standby.pool for pool in self.pools if pool.traffic.standby}
+        otherwise = {
+            name for pool in self.pools for said, name in pool.traffic.helpers if said != "standby.pool"
+        }
+        return tuple(pool for pool in self.pools if pool.name not in standing_by or pool.name in otherwise)
+
+    def fallback(self, pool: PoolPlan) -> PoolPlan | None:
+        """The pool that takes over from one: its standby, or that whose hot or canary requests it gets."""
+        if pool.traffic.standby is not None:
+            return self.pool(pool.traffic.standby.pool)
+        for other in self.pools:
+            for said, name in other.traffic.helpers:
+                if name == pool.name and said.startswith(("dedicated", "canary")):
+                    return other
+        return None
 
     def pool(self, name: str) -> PoolPlan:
         """The pool of this name on this node."""

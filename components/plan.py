@@ -326,6 +326,7 @@ class _Builder:
             node=node.name,
             image=self.settings.images.envoy,
             spec=self.settings.front_end,
+            bind=node.bind or self.settings.front_end.bind,
             serving_address=addresses.front_end(serving),
             front_address=addresses.front_end(front),
             pools=tuple(pool for pool in pools if pool.endpoints),

@@ -1,5 +1,6 @@
-"""Rules about which pools help which: canaries, mirrors."""
+"""Rules about which pools help which: standbys, dedicated pools, canaries, mirrors."""
 
+import re
 from collections.abc import Iterator
 
 from components.errors import Problem
@@ -116,3 +117,49 @@ def _mirrors_have(pool: Pool, path: str, settings: Settings) -> Iterator[Problem
             if lacking:
                 message = f"copies ask for labels that {name} has not there: {', '.join(lacking)}"
                 yield Problem(path, message, mirror.pool)
+
+
+def dedicated_pools_find_their_models(settings: Settings) -> Iterator[Problem]:
+    """What tells a hot request apart is a model of the pool."""
+    for p, pool in enumerate(settings.pools):
+        served = _served(pool)
+        for d, dedicated in enumerate(pool.traffic.dedicated):
+            path = f"pools[{p}].traffic.dedicated[{d}]"
+            for m, model in enumerate(dedicated.models):
+                if model not in served:
+                    accepted = ", ".join(served)
+                    yield Problem(
+                        f"{path}.models[{m}]", f"no model of {pool.name}; accepted: {accepted}", model
+                    )
+            named = re.match(r"/v1/models/([^/:]+)", dedicated.path or "")
+            if named and named[1] not in served:
+                accepted = ", ".join(served)
+                yield Problem(
+                    f"{path}.path", f"names no model of {pool.name}; accepted: {accepted}", dedicated.path
+                )
+
+
+def pools_that_take_over_serve_the_same(settings: Settings) -> Iterator[Problem]:
+    """A request finds the same models, versions and labels on either side, whoever answers it."""
+    pools = {pool.name: pool for pool in settings.pools}
+    for path, pool, setting, other, name in _helped(settings):
+        if other is None or other is pool or setting.startswith(("canary", "mirror")):
+            continue
+        wanted = _served(pool)
+        if setting.startswith("dedicated"):
+            dedicated = pool.traffic.dedicated[int(re.sub(r"\D", "", setting))]
+            wanted = {model: wanted[model] for model in dedicated.models or wanted if model in wanted}
+        there = _served(pools[name])
+        for model, own in wanted.items():
+            if model not in there:
+                yield Problem(path, f"does not serve {model}, a model of {pool.name}", name)
+            elif (there[model].versions, dict(there[model].labels)) != (own.versions, dict(own.labels)):
+                yield Problem(path, f"serves {model} with other versions or labels than {pool.name}", name)
+
+
+def a_pool_falls_back_to_one(settings: Settings) -> Iterator[Problem]:
+    """The hot or canary requests of two pools could only fall back to one of them."""
+    first: dict[str, str] = {}
+    for path, pool, setting, _, name in _helped(settings):
+        if setting.startswith(("canary", "dedicated")) and first.setdefault(name, pool.name) != pool.name:
+            yield Problem(path, f"already has requests of pool {first[name]}; take another one", name)

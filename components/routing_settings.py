@@ -7,7 +7,7 @@ from pydantic import Field
 
 from components.base import Model, repeated
 from components.errors import Problem
-from components.types import HeaderName, Label, ModelName, Slug
+from components.types import HeaderName, HeaderValue, Label, ModelName, RestPath, Slug
 
 BOUNDED_LOAD_PERCENT = 150
 """With 24 requests in flight it sent 2.6 % of them away from their user's instance; 110 sent 10.1 %."""
@@ -97,9 +97,53 @@ class Mirror(Model):
             yield Problem("percent", "has more than two decimals", self.percent)
 
 
+class Standby(Model):
+    """A pool that takes over what this one has too few healthy instances for."""
+
+    pool: Slug
+    """It serves the same models, in the same versions; it may stand by for several pools."""
+    from_healthy_percent: Annotated[int, Field(ge=10, le=100)] = 100
+    """Below this share of healthy instances it gets the rest. Requests that stick to a user: always 71."""
+
+
+class HeaderMatch(Model):
+    """A header, exactly as it must be."""
+
+    name: HeaderName
+    """Its name."""
+    value: HeaderValue
+    """Its whole value."""
+
+
+class Dedicated(Model):
+    """A pool for hot requests alone; while none of it is healthy, they go to this pool too."""
+
+    pool: Slug
+    """It serves the same models, in the same versions."""
+    header: HeaderMatch | None = None
+    """Requests with this header."""
+    path: RestPath | None = None
+    """REST requests whose path begins so: /v1/models/<model>, and then as far as is needed."""
+    models: tuple[ModelName, ...] = ()
+    """Requests for these models; over gRPC only those that name theirs in the header x-tf-model."""
+
+    def _rules(self) -> Iterator[Problem]:
+        yield from self._something_tells_its_requests_apart()
+        yield from repeated("models", "", self.models)
+
+    def _something_tells_its_requests_apart(self) -> Iterator[Problem]:
+        """Without, every request would be a hot one. What is given must all hold."""
+        if self.header is None and self.path is None and not self.models:
+            yield Problem("", "give at least one of header, path and models")
+
+
 class Traffic(Model):
     """Which requests of a pool another pool gets; that pool then has no requests of its own."""
 
+    standby: Standby | None = None
+    """What takes over."""
+    dedicated: tuple[Dedicated, ...] = ()
+    """Pools for hot requests; the first that matches."""
     canary: Canary | None = None
     """A share of the requests for a newer version."""
     mirror: Mirror | None = None
@@ -109,6 +153,8 @@ class Traffic(Model):
     def helpers(self) -> tuple[tuple[str, str], ...]:
         """Pools that only help this one, each after the setting that says so."""
         named = (
+            ("standby.pool", self.standby.pool if self.standby else None),
+            *((f"dedicated[{d}].pool", dedicated.pool) for d, dedicated in enumerate(self.dedicated)),
             ("canary.pool", self.canary.pool if self.canary else None),
             ("mirror.pool", self.mirror.pool if self.mirror else None),
         )

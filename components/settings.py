@@ -20,6 +20,8 @@ from components.types import MOST_MIB, HeaderName, ImageReference, Owner, Port
 LOOPBACK = "127.0.0.1"
 ADMIN_PORT = 9901
 """Envoy's admin page, on the loopback of its container."""
+STATUS_PORT = 9903
+"""Envoy's status page, on the node's private network."""
 
 
 class Images(Model):
@@ -35,7 +37,7 @@ class FrontEnd(Model):
     """Envoy: one on each node, the only thing that publishes ports."""
 
     bind: IPv4Address = IPv4Address("0.0.0.0")  # noqa: S104 - the front end is what is meant to be reached
-    """Address of the node that the REST and gRPC ports are published on."""
+    """Address of each node that REST and gRPC are published on, unless the node says its own."""
     rest_port: Port = 8080
     """REST, published."""
     grpc_port: Port = 8500
@@ -70,7 +72,7 @@ class FrontEnd(Model):
     def _ports_differ(self) -> Iterator[Problem]:
         """One port, one listener."""
         ports = {"rest_port": self.rest_port, "grpc_port": self.grpc_port, "metrics_port": self.metrics_port}
-        owner = {ADMIN_PORT: "Envoy's own admin port"}
+        owner = {ADMIN_PORT: "Envoy's own admin port", STATUS_PORT: "Envoy's own status port"}
         for name, port in ports.items():
             first = owner.setdefault(port, name)
             if first != name:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from ops import down, drift, heal, lock, paths, setup, tiers, up
+from ops import down, drift, heal, lock, paths, policy, setup, tiers, up
 from ops.errors import UserError
 from ops.processes import EXIT_INTERRUPTED, handle_signals
 from ops.requirements import write_locks
@@ -59,6 +59,8 @@ _COMMANDS = {
     "pr-check": _Command(run=lambda options: tiers.pull_request(options.arguments), arguments=True),
     "lint": _Command(run=lambda options: tiers.lint(fix=options.fix)),
     "lock": _Command(run=lambda _options: write_locks()),
+    "policy-env": _Command(run=lambda _options: policy.make_environment()),
+    "policy-pack": _Command(run=lambda _options: policy.make_copy()),
     "clean": _Command(run=lambda _options: down.clean(), alone=True),
 }
 

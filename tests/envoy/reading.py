@@ -3,11 +3,11 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 import yaml
 
-from components.bootstrap import bootstrap_yaml
+from components.envoy_files import bootstrap_file, envoy_files
 from components.plan import FrontEndPlan
 from tests.envoy.pools import STICKY, TWO_POOLS, SmallPool, front_end
 
@@ -21,13 +21,19 @@ SHAPES = {
 
 
 @cache
-def written(plan: FrontEndPlan) -> Any:
-    """The whole configuration."""
-    return yaml.safe_load(bootstrap_yaml(plan))
+def bootstrap(plan: FrontEndPlan) -> Any:
+    """What Envoy reads as it starts."""
+    return yaml.safe_load(bootstrap_file(plan)[1])
+
+
+@cache
+def files(plan: FrontEndPlan) -> dict[str, Any]:
+    """What it reads again."""
+    return {name: yaml.safe_load(text) for name, text in envoy_files(plan).items()}
 
 
 def listener(plan: FrontEndPlan, name: str) -> Any:
-    [found] = [entry for entry in written(plan)["static_resources"]["listeners"] if entry["name"] == name]
+    [found] = [entry for entry in files(plan)["lds.yaml"]["resources"] if entry["name"] == name]
     return found
 
 
@@ -49,12 +55,19 @@ def routes(plan: FrontEndPlan, name: str) -> list[Any]:
 
 
 def virtual_host(plan: FrontEndPlan, name: str) -> Any:
-    [host] = manager(plan, name)["route_config"]["virtual_hosts"]
+    [routing] = files(plan)[f"rds-{name}.yaml"]["resources"]
+    [host] = routing["virtual_hosts"]
     return host
 
 
 def clusters(plan: FrontEndPlan) -> dict[str, Any]:
-    return {cluster["name"]: cluster for cluster in written(plan)["static_resources"]["clusters"]}
+    """Every cluster, with its endpoints as if they stood there."""
+    found = {cluster["name"]: dict(cluster) for cluster in files(plan)["cds.yaml"]["resources"]}
+    for name, file in files(plan).items():
+        if name.startswith("eds-"):
+            [endpoints] = file["resources"]
+            found[endpoints["cluster_name"]]["load_assignment"] = endpoints
+    return found
 
 
 def pool_clusters(plan: FrontEndPlan) -> dict[str, Any]:
@@ -90,10 +103,12 @@ def route_for(listed: Sequence[Any], path: str, headers: Mapping[str, str]) -> A
 def _has(headers: Mapping[str, str], wanted: Mapping[str, Any]) -> bool:
     value = headers.get(wanted["name"])
     if "present_match" in wanted:
-        return (value is not None) == wanted["present_match"]
-    text = wanted["string_match"]
+        return bool((value is not None) == wanted["present_match"])
+    text: dict[str, Any] = wanted["string_match"]
     if value is None:
         return False
     if "exact" in text:
-        return value == cast("str", text["exact"])
+        return bool(value == text["exact"])
+    if "prefix" in text:
+        return value.startswith(str(text["prefix"]))
     return re.fullmatch(text["safe_regex"]["regex"], value) is not None
