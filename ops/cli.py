@@ -65,10 +65,13 @@ _COMMANDS = {
 }
 
 
-_NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT)
+_NOT_WRITABLE = (
+    *(errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT),
+    *(errno.ENOTDIR, errno.EEXIST),  # a file where a folder is due
+)
 _WRITES = (
     "Tools, locks and the local stack's state are kept in this checkout and in the cache "
-    "(TF_SERVING_CACHE): both must be writable."
+    "(TF_SERVING_CACHE): both must be folders that can be written."
 )
 
 

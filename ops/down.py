@@ -17,6 +17,7 @@ def down(stack: str, arguments: Sequence[str]) -> int:
     if stack != setup.LOCAL_STACK:
         return setup.team_stack(stack, changes=True).run("destroy", *arguments)
     if local_backend().has_stack(stack):
+        setup.require_stack_file(stack)
         code = _destroy_local(arguments)
         if code != 0:
             return code
