@@ -2,37 +2,45 @@
 STACK ?= local
 PYTHON ?= python3
 ARGS ?=
-export ARGS
+export STACK ARGS
+# Set in the shell, it would hide this folder from `python3 -m ops` and from all that it starts.
+export PYTHONSAFEPATH =
 OPS = $(PYTHON) -m ops
 
 .DEFAULT_GOAL := help
-.PHONY: help up preview down heal preflight pin pulumi test unit lint format lock clean
-.PHONY: bench test-unit test-simulator test-envoy test-preview integration drills
+.PHONY: help up preview down heal drift preflight pin pulumi pr-check test unit lint format lock clean
+.PHONY: bench test-unit test-simulator test-envoy test-preview integration kills drills
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
-	@echo "  They work on STACK=$(STACK); ARGS='...' goes to pulumi or pytest."
+	@echo "  They work on STACK=$$STACK; ARGS='...' goes to pulumi or pytest."
 
 up: ## Deploy STACK; the local one is then asked for predictions until every instance has answered
-	@exec $(OPS) up --stack '$(STACK)' --arguments="$$ARGS"
+	@exec $(OPS) up --stack="$$STACK" --arguments="$$ARGS"
 
 preview: ## Show what `make up` would change; without a shared backend, a plan from nothing
-	@exec $(OPS) preview --stack '$(STACK)' --arguments="$$ARGS"
+	@exec $(OPS) preview --stack="$$STACK" --arguments="$$ARGS"
 
 down: ## Destroy STACK; for the local one, stop the Docker Engine that `make up` started
-	@exec $(OPS) down --stack '$(STACK)' --arguments="$$ARGS"
+	@exec $(OPS) down --stack="$$STACK" --arguments="$$ARGS"
 
 heal: ## After a killed run: remove what the state of STACK does not know, refresh it (ARGS=--yes: do not ask)
-	@exec $(OPS) heal --stack '$(STACK)' --arguments="$$ARGS"
+	@exec $(OPS) heal --stack="$$STACK" --arguments="$$ARGS"
+
+drift: ## Does what runs still match the state of STACK? Changes nothing (ARGS="--out FILE")
+	@exec $(OPS) drift --stack '$(STACK)' --arguments="$$ARGS"
 
 preflight: ## Reach every host of STACK and name every problem, changing nothing
-	@exec $(OPS) preflight --stack '$(STACK)'
+	@exec $(OPS) preflight --stack="$$STACK"
 
 pin: ## Ask registries for the digests of STACK's images and write images.lock.yaml
-	@$(OPS) pin --stack '$(STACK)'
+	@$(OPS) pin --stack="$$STACK"
 
 pulumi: ## Run the Pulumi CLI on STACK: make pulumi ARGS="stack output"
-	@exec $(OPS) pulumi --stack '$(STACK)' --arguments="$$ARGS"
+	@exec $(OPS) pulumi --stack="$$STACK" --arguments="$$ARGS"
+
+pr-check: ## What this branch changes in every stack, and what policies say: ARGS="--base origin/main --out FILE"
+	@exec $(OPS) pr-check --arguments="$$ARGS"
 
 test: ## Run every tier of tests and lint, with what they need installed first
 	@exec $(OPS) test --arguments="$$ARGS"
@@ -53,14 +61,18 @@ test-preview: ## Tests with the real Pulumi CLI, without a Docker Engine
 integration: ## Tests with the real Pulumi CLI and a Docker Engine of their own
 	@exec $(OPS) test integration --arguments="$$ARGS"
 
-drills: ## The long ones of those: Pulumi killed at every point of an `up` (about 7 min; not in `make test`)
+kills: ## The long ones of those: Pulumi killed at every point of an `up` (about 7 min; not in `make test`)
 	@exec $(OPS) test drill --arguments="$$ARGS"
+
+drills: ## Changes and failures under load, every request counted, into docs/drills.md: make drills ARGS="1 8"
+	@$(PYTHON) -m toolchain setup --dev
+	@.venv/bin/python -m drills $$ARGS
 
 bench: ## Measure, and write bench/results.md: make bench ARGS="plan preview up envoy"
 	@$(PYTHON) -m toolchain setup --dev
 	@.venv/bin/python -m bench $$ARGS
 
-lint: ## ruff, ruff format, mypy --strict
+lint: ## ruff, ruff format, mypy --strict, actionlint
 	@exec $(OPS) lint
 
 format: ## Rewrite the Python files in the project's format

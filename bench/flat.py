@@ -13,6 +13,7 @@ from tests.mock_engine import PROVIDER, Registered, run_program
 _CLASSES = {
     "docker:index/container:Container": "Container",
     "docker:index/network:Network": "Network",
+    "docker:index/volume:Volume": "Volume",
     "docker:index/remoteImage:RemoteImage": "RemoteImage",
     PROVIDER: "Provider",
 }

@@ -8,9 +8,6 @@ from components.pool_settings import Pool
 from components.settings import Settings
 from components.slots import Slot, slots_of
 
-# TensorFlow leaves this much of a GPU alone at the compute capability of the cards in question, in MiB
-# (SingleVirtualDeviceMemoryLimit in TensorFlow's gpu_device.cc).
-_GPU_RESERVE_MIB = 1536
 # For the engine, the kernel and the cache of model files.
 _NODE_RESERVE_MIB = 1024
 
@@ -84,7 +81,7 @@ def _most_at_once(pool: Pool, size: str) -> int | None:
 def _usable_mib(pool: Pool, slot: Slot) -> int:
     memory = slot.memory_mib or 0
     fraction = pool.gpu_memory.fraction
-    return memory - _GPU_RESERVE_MIB if fraction is None else int(memory * fraction)
+    return memory - slot.reserve_mib if fraction is None else int(memory * fraction)
 
 
 def image_is_known(settings: Settings) -> Iterator[Problem]:

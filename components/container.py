@@ -1,7 +1,7 @@
 """The one place that makes a container: what every container of ours has in common."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pulumi
 import pulumi_docker as docker
@@ -14,6 +14,7 @@ _LACKING_AFTER_A_FAILURE = ["networkDatas"]
 # False in the state of a container that a refresh found stopped. It is made anew rather than started: what it
 # was attached to may be gone by then.
 _STOPPED = ["mustRun"]
+_TMP = "rw,nosuid,nodev,noexec,size=256m"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +42,21 @@ class Attachment:
 
 
 @dataclass(frozen=True, kw_only=True)
+class VolumeMount:
+    """A volume by its name in the engine; read-only, unless the container is the one that fills it."""
+
+    volume: pulumi.Input[str]
+    writable: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class ContainerArgs:
     """What differs from one container of ours to the next.
 
-    `files` maps a path in the container to its text, `mounts` one to the folder of the node that is seen
-    there, read-only; `ports` are published. Memory is in MiB.
+    `files` maps a path in the container to its text, which root owns unless `owners` has the user's number;
+    `mounts` maps one to the folder of the node that is seen there, read-only, and `volumes` to the volume.
+    Without `files` the root is read-only, and /tmp is in memory. `ports` are published. Memory is in MiB.
+    A container that is `once` does its work, is healthy for a moment, and ends.
     """
 
     name: str
@@ -53,15 +64,19 @@ class ContainerArgs:
     entrypoint: str
     arguments: Sequence[str]
     environment: Sequence[str] = ()
-    files: Mapping[str, pulumi.Input[str]]
-    attachments: Sequence[Attachment]
+    files: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
+    owners: Mapping[str, int] = field(default_factory=dict)
+    attachments: Sequence[Attachment] = ()
     health: Health
     memory_mib: int
     shm_mib: int = 64
     stop_timeout_s: int
     labels: Sequence[tuple[str, str]]
-    mounts: Mapping[str, str]
+    mounts: Mapping[str, str] = field(default_factory=dict)
+    volumes: Mapping[str, VolumeMount] = field(default_factory=dict)
     user: str
+    capabilities: Sequence[str] = ()
+    once: bool = False
     cpus: str | None = None
     gpus: Sequence[str] = ()
     ports: Sequence[docker.ContainerPortArgs] = ()
@@ -83,17 +98,26 @@ def make_container(
         command=list(args.arguments),
         envs=sorted(args.environment),
         user=args.user,
-        uploads=[
-            docker.ContainerUploadArgs(file=file, content=text) for file, text in sorted(args.files.items())
-        ],
+        uploads=[_upload(file, text, args.owners.get(file)) for file, text in sorted(args.files.items())],
+        # The provider unpacks files at `/`, which the engine refuses where the root is read-only.
+        read_only=not args.files,
+        tmpfs=None if args.files else {"/tmp": _TMP},  # noqa: S108
         mounts=[
-            docker.ContainerMountArgs(type="bind", source=source, target=target, read_only=True)
-            for target, source in sorted(args.mounts.items())
+            *(
+                docker.ContainerMountArgs(type="bind", source=source, target=target, read_only=True)
+                for target, source in sorted(args.mounts.items())
+            ),
+            *(
+                docker.ContainerMountArgs(
+                    type="volume", source=mount.volume, target=target, read_only=not mount.writable
+                )
+                for target, mount in sorted(args.volumes.items())
+            ),
         ],
         # The default bridge, which the provider then takes the container off: it would join a network that is
         # named here at once, at any address, and the fixed address would be left out without a word. Not left
         # unset either, since newer engines report another mode than the provider's default.
-        network_mode="bridge",
+        network_mode="bridge" if args.attachments else "none",
         networks_advanced=[
             docker.ContainerNetworksAdvancedArgs(name=attachment.network, ipv4_address=attachment.address)
             for attachment in args.attachments
@@ -104,15 +128,15 @@ def make_container(
         memory=args.memory_mib,
         memory_swap=args.memory_mib,  # unset, the engine stores twice the memory: a difference for ever
         shm_size=args.shm_mib,
-        capabilities=docker.ContainerCapabilitiesArgs(drops=["ALL"]),
+        capabilities=docker.ContainerCapabilitiesArgs(adds=list(args.capabilities) or None, drops=["ALL"]),
         security_opts=["no-new-privileges:true"],
         # As process 1 a server does not get SIGTERM's default action: every stop would take its full time.
         init=True,
         stop_signal="SIGTERM",
         stop_timeout=args.stop_timeout_s,
         destroy_grace_seconds=args.stop_timeout_s,
-        restart="unless-stopped",
-        must_run=True,
+        restart="no" if args.once else "unless-stopped",
+        must_run=not args.once,
         log_driver="json-file",
         log_opts={"max-file": "3", "max-size": "50m"},
         healthcheck=docker.ContainerHealthcheckArgs(
@@ -134,6 +158,11 @@ def make_container(
             delete_before_replace=True,
         ),
     )
+
+
+def _upload(file: str, text: pulumi.Input[str], owner: int | None) -> docker.ContainerUploadArgs:
+    number = None if owner is None else str(owner)
+    return docker.ContainerUploadArgs(file=file, content=text, owner=number, group=number)
 
 
 def _device_request(gpus: Sequence[str]) -> docker.ContainerDeviceRequestArgs:

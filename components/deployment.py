@@ -4,11 +4,14 @@ from dataclasses import dataclass
 
 import pulumi
 
+from components import server_files
 from components.batching import BatchingConfig, BatchingConfigArgs
+from components.config_plan import ConfigPlan
+from components.config_volume import ConfigVolume, ConfigVolumeArgs, PublishedFile
 from components.envoy import EnvoyFrontEnd, EnvoyFrontEndArgs
 from components.gpu_node import GpuNode, GpuNodeArgs
 from components.outputs import StackOutputs, stack_outputs
-from components.plan import Plan, make_plan
+from components.plan import NodePlan, Plan, make_plan
 from components.settings import Settings
 from components.tf_serving import TfServingInstance, TfServingInstanceArgs
 
@@ -39,16 +42,19 @@ class ServingDeployment(pulumi.ComponentResource):
             pool.name: BatchingConfig(
                 f"{pool.name}-batching",
                 BatchingConfigArgs(batching=pool.batching),
-                self._options(former=f"{pool.renamed_from}-batching" if pool.renamed_from else None),
+                self._options(None, f"{pool.renamed_from}-batching" if pool.renamed_from else None),
             )
             for pool in args.settings.pools
             if pool.batching
         }
         self._nodes = {
-            node.name: GpuNode(
-                node.name, GpuNodeArgs(plan=node), self._options(former=node.spec.renamed_from)
-            )
+            node.name: GpuNode(node.name, GpuNodeArgs(plan=node), self._options(None, node.spec.renamed_from))
             for node in plan.nodes
+        }
+        self._configs = {
+            (config.node, config.pool): self._config(config, node)
+            for node in plan.nodes
+            for config in node.configs
         }
         self._place_instances(plan)
         for node in plan.nodes:
@@ -67,6 +73,21 @@ class ServingDeployment(pulumi.ComponentResource):
         self.outputs = stack_outputs(args.settings, plan)
         self.register_outputs(self.outputs.model_dump())
 
+    def _config(self, plan: ConfigPlan, node: NodePlan) -> ConfigVolume:
+        instance = node.instances_of(plan.pool)[0]
+        texts: dict[str, pulumi.Input[str]] = {**server_files.server_files(instance)}
+        if batching := server_files.batching_file(instance):
+            texts[batching] = self._batching[plan.pool].text
+        return ConfigVolume(
+            plan.name,
+            ConfigVolumeArgs(
+                plan=plan,
+                files={name: PublishedFile(text=text) for name, text in texts.items()},
+                image=self._nodes[plan.node].images["server"],
+            ),
+            self._options(plan.node, plan.former_name),
+        )
+
     def _place_instances(self, plan: Plan) -> None:
         placed: dict[str | None, TfServingInstance] = {}
         for instance in plan.in_rollout_order():
@@ -76,16 +97,16 @@ class ServingDeployment(pulumi.ComponentResource):
                     plan=instance,
                     network=self._nodes[instance.node].serving_network,
                     image=self._nodes[instance.node].images["server"],
-                    batching=self._batching.get(instance.pool),
+                    config=self._configs[instance.node, instance.pool].publisher,
                     follows=placed.get(instance.follows),
                 ),
-                self._options(instance.node, instance.former_name),
+                self._options(instance.node, *instance.former_names),
             )
 
-    def _options(self, node: str | None = None, former: str | None = None) -> pulumi.ResourceOptions:
-        """Options of a part of the stack: the node that it is placed on, and the name that it had before."""
+    def _options(self, node: str | None, *former: str | None) -> pulumi.ResourceOptions:
+        """Options of a part of the stack: the node that it is placed on, the names that it may have had."""
         return pulumi.ResourceOptions(
             parent=self,
             providers={"docker": self._nodes[node].provider} if node else None,
-            aliases=[pulumi.Alias(name=former)] if former else None,
+            aliases=[pulumi.Alias(name=name) for name in former if name] or None,
         )

@@ -76,7 +76,6 @@ def _container(args: EnvoyFrontEndArgs) -> ContainerArgs:
         ),
         user=_USER,
         files={_BOOTSTRAP: bootstrap_yaml(plan)},
-        mounts={},
         attachments=[
             Attachment(network=args.serving_network, address=str(plan.serving_address)),
             Attachment(network=args.front_network, address=str(plan.front_address)),

@@ -61,6 +61,11 @@ def grpc_cluster(pool: PoolPlan) -> str:
     return f"grpc-{pool.name}"
 
 
+def sticky_cluster(cluster: str) -> str:
+    """The cluster beside `cluster` that keeps a user on one instance. No pool's name holds an underscore."""
+    return f"{cluster}_sticky"
+
+
 def metrics_cluster(instance: str) -> str:
     """The cluster of one instance alone, for its metrics page."""
     return f"metrics-{instance}"

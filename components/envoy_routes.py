@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
+from components.envoy_balancing import choices
 from components.envoy_config import (
     ADMIN_CLUSTER,
     MIB,
@@ -71,13 +72,22 @@ _NO_PATH = (
 
 def _rest_routes(front_end: FrontEndPlan, pool: PoolPlan, model: str) -> Iterator[Config]:
     path = f"/v1/models/{re.escape(model)}{_VERSION}"
-    action = {"cluster": rest_cluster(pool), "timeout": request_timeout(front_end)}
-    for name, regex, method in (
-        (f"predict:{model}", f"{path}:{_PREDICTION}", "POST"),
-        (f"status:{model}", f"{path}(/metadata)?", "GET"),
-    ):
-        match = {"safe_regex": {"regex": regex}, "headers": [_header(":method", method)]}
-        yield {"name": name, "match": match, "route": action}
+    cluster, timeout = rest_cluster(pool), request_timeout(front_end)
+    for choice in choices(front_end, pool, cluster):
+        headers = [_header(":method", "POST"), *choice.headers]
+        yield {
+            "name": f"predict:{model}{choice.suffix}",
+            "match": {"safe_regex": {"regex": f"{path}:{_PREDICTION}"}, "headers": headers},
+            "route": {**choice.action, "timeout": timeout},
+        }
+    yield {
+        "name": f"status:{model}",
+        "match": {
+            "safe_regex": {"regex": f"{path}(/metadata)?"},
+            "headers": [_header(":method", "GET")],
+        },
+        "route": {"cluster": cluster, "timeout": timeout},
+    }
 
 
 def grpc_virtual_host(front_end: FrontEndPlan) -> Config:
@@ -101,20 +111,25 @@ def _grpc_routes(front_end: FrontEndPlan) -> Iterator[Config]:
     match: Config = {"safe_regex": {"regex": _GRPC_METHODS}, "grpc": {}}
     timeout = request_timeout(front_end)
 
-    def action(pool: PoolPlan) -> Config:
-        return {
-            "cluster": grpc_cluster(pool),
-            "timeout": timeout,
-            "max_stream_duration": {"grpc_timeout_header_max": timeout},  # a client's deadline may be shorter
-        }
+    def routes(name: str, pool: PoolPlan, named: list[Config]) -> Iterator[Config]:
+        for choice in choices(front_end, pool, grpc_cluster(pool)):
+            headers = [*named, *choice.headers]
+            yield {
+                "name": f"{name}{choice.suffix}",
+                "match": {**match, "headers": headers} if headers else match,
+                "route": {
+                    **choice.action,
+                    "timeout": timeout,
+                    "max_stream_duration": {"grpc_timeout_header_max": timeout},  # a client's may be shorter
+                },
+            }
 
     if len(front_end.pools) == 1:
-        yield {"name": "grpc", "match": match, "route": action(front_end.pools[0])}
+        yield from routes("grpc", front_end.pools[0], [])
         return
     for pool in front_end.pools:
         for model in pool.models:
-            named = {**match, "headers": [_header(MODEL_HEADER, model)]}
-            yield {"name": f"grpc:{model}", "match": named, "route": action(pool)}
+            yield from routes(f"grpc:{model}", pool, [_header(MODEL_HEADER, model)])
     present = {**match, "headers": [{"name": MODEL_HEADER, "present_match": True}]}
     yield _grpc_refusal("unknown-model", present, 404, _NOT_FOUND, f"{MODEL_HEADER}: no such model here")
     yield _grpc_refusal(

@@ -22,6 +22,7 @@ _SECRET_VALUE = re.compile(
 )
 _HIDDEN = "(hidden)"
 _NO_VALUE = object()
+_LONGEST_PATH, _LONGEST_VALUE, _LONGEST_MESSAGE = 120, 120, 600  # an image with its digest fits
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,10 @@ class Problem:
 
     def __str__(self) -> str:
         """`path: value: message`, the value left out where there is none or it may be a secret."""
+        path, message = _bounded(self.path, _LONGEST_PATH), _bounded(self.message, _LONGEST_MESSAGE)
         if self.value is _NO_VALUE:
-            return f"{self.path}: {self.message}"
-        return f"{self.path}: {_shown(self.path, self.value)}: {self.message}"
+            return f"{path}: {message}"
+        return f"{path}: {_shown(self.path, self.value)}: {message}"
 
 
 class SettingsError(Exception):
@@ -166,7 +168,15 @@ def _shown(path: str, value: object) -> str:
     if _SECRET_KEY.search(path) or looks_secret(path):
         return _HIDDEN
     text = repr(_without_secrets(value))
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return _bounded(text, _LONGEST_VALUE)
+
+
+def _bounded(text: str, most: int) -> str:
+    """Text for a terminal: nothing in it moves the cursor or turns the line around, the middle may be cut."""
+    if len(text) > most:
+        head = (most - 3) // 2
+        text = f"{text[:head]}...{text[len(text) - (most - 3 - head) :]}"
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
 
 
 def _without_secrets(value: object) -> object:

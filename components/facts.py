@@ -75,6 +75,7 @@ class Facts(_Fact):
     never_released: dict[str, str]
     flags: dict[str, Flag]
     invented: dict[str, str]
+    gpu_reserve_mib: dict[int, int]
     gpus: dict[str, GpuModel]
     hardware: dict[str, Hardware]
     batching_presets: dict[str, dict[str, int | tuple[int, ...]]]
@@ -86,6 +87,10 @@ class Facts(_Fact):
     def versions(self, wanted: Callable[[Release], bool] = lambda _: True) -> list[str]:
         """Every known version of the releases that are wanted, oldest first."""
         return [version for release in self.releases if wanted(release) for version in release.versions]
+
+    def reserve_mib(self, gpu: GpuModel) -> int:
+        """What TensorFlow leaves alone of a GPU's memory, or of a part's, where no fraction is given."""
+        return self.gpu_reserve_mib[version_number(gpu.capability)[0]]
 
     def flags_of(self, version: str) -> dict[str, Flag]:
         """The flags that the server of `version` has."""

@@ -1,13 +1,10 @@
 """Command line of one server, checked against the flags that its version has."""
 
+from components import server_files
 from components.facts import facts
 from components.plan import GRPC_PORT, REST_PORT, InstancePlan
 
 BINARY = "/usr/bin/tensorflow_model_server"
-CONFIG_FOLDER = "/etc/tf-serving"
-MODELS_CONFIG = f"{CONFIG_FOLDER}/models.config"
-BATCHING_CONFIG = f"{CONFIG_FOLDER}/batching.config"
-MONITORING_CONFIG = f"{CONFIG_FOLDER}/monitoring.config"
 
 # TensorFlow counts them: what is below the number is not logged.
 _LOG_LEVELS = ("info", "warning", "error")
@@ -18,14 +15,15 @@ def server_arguments(instance: InstancePlan) -> tuple[str, ...]:
 
     Raises ValueError for a flag that this version lacks: the server would print it and carry on without.
     """
+    batching = server_files.batching_file(instance)
     flags: dict[str, str | int | float | bool | None] = {
         "port": GRPC_PORT,
         "rest_api_port": REST_PORT,
         "rest_api_timeout_in_ms": instance.request_timeout_s * 1000,
-        "model_config_file": MODELS_CONFIG,
-        "monitoring_config_file": MONITORING_CONFIG,
-        "enable_batching": True if instance.batching else None,
-        "batching_parameters_file": BATCHING_CONFIG if instance.batching else None,
+        "model_config_file": server_files.path(server_files.models_file(instance)),
+        "monitoring_config_file": server_files.path(server_files.monitoring_file()),
+        "enable_batching": True if batching else None,
+        "batching_parameters_file": server_files.path(batching) if batching else None,
         # A label may then name a version that is still loading; else a cold start with labels never ends.
         "allow_version_labels_for_unavailable_models": True if _has_labels(instance) else None,
         "per_process_gpu_memory_fraction": instance.gpu_memory.fraction,

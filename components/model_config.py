@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from components.model_plan import ModelPlan
 from components.model_settings import VersionPolicy
-from components.plan import ModelPlan
 from components.text_proto import Message, Value, render
 
 

@@ -24,8 +24,6 @@ from components.types import (
 
 # Those of RFC 1918: what the standard library calls private holds the loopback and link-local ones as well.
 _PRIVATE_NETWORKS = tuple(IPv4Network(net) for net in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))
-FIRST_INSTANCE_HOST = 10
-"""Position of the first instance in the lower half of a node's subnet; Envoy and what may come sit below."""
 WHOLE_GPU_SLOTS = 7
 """Slots that a GPU can come to: no GPU can be cut into more than seven."""
 

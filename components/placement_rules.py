@@ -5,9 +5,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from components import addresses
 from components.base import repeated
 from components.errors import Problem
-from components.node_settings import FIRST_INSTANCE_HOST, Node
+from components.node_settings import Node
 from components.pool_settings import Pool, SlotKey
 from components.settings import Settings
 from components.slots import slots_of
@@ -180,15 +181,12 @@ def addresses_are_apart(settings: Settings) -> Iterator[Problem]:
 
 
 def subnets_have_room(settings: Settings) -> Iterator[Problem]:
-    """Each slot has an address of its own in the lower half; each further pool on it takes another."""
-    placed = Counter((each.node, each.key) for each in placements(settings))
-    further: Counter[str] = Counter()
-    for (name, _), count in placed.items():
-        further[name] += count - 1
+    """Each slot has an address of its own, and so has each instance on a shared one."""
+    sharers = Counter(placed.node for placed in placements(settings) if placed.pool.sharing)
     for n, node in enumerate(settings.nodes):
-        room = node.subnet.num_addresses // 2 - 1 - FIRST_INSTANCE_HOST - len(slots_of(node))
-        if further[node.name] > room:
-            message = f"has room for {room} pools that share its slots, not for {further[node.name]}"
+        room = addresses.room_for_sharers(node.subnet, slots_of(node).values())
+        if sharers[node.name] > room:
+            message = f"has room for {room} instances on shared slots, not for {sharers[node.name]}"
             yield Problem(f"nodes[{n}].subnet", f"{message}; take a larger one", str(node.subnet))
 
 
@@ -209,6 +207,8 @@ def former_names_are_free(settings: Settings) -> Iterator[Problem]:
 def instance_names_differ(settings: Settings) -> Iterator[Problem]:
     """With its pool's name in it, the name of an instance on a shared slot may be that of another node's."""
     owners = {f"{node.name}-envoy": (f"node {node.name}'s Envoy", "") for node in settings.nodes}
+    for path, _, pool, node, _key in placements(settings):
+        owners.setdefault(f"{node}-{pool.name}-publisher", (f"the publisher of {path}", ""))
     slots = {node.name: slots_of(node) for node in settings.nodes}
     for path, _, pool, node, key in placements(settings):
         slot = slots.get(node, {}).get(key)
@@ -221,6 +221,16 @@ def instance_names_differ(settings: Settings) -> Iterator[Problem]:
             yield Problem(
                 path, f"its instance {node}-{own} is named like that of {first}; rename the pool", key
             )
+
+
+def volume_names_differ(settings: Settings) -> Iterator[Problem]:
+    """A pool's files on a node are on a volume that is named for both, and are put there by a container."""
+    owners: dict[str, tuple[str, str]] = {}
+    for path, _, pool, node, key in placements(settings):
+        first, place = owners.setdefault(f"{node}-{pool.name}", (path, f"{node}/{pool.name}"))
+        if place != f"{node}/{pool.name}":
+            message = f"its volume {node}-{pool.name}-config is named like that of {first}; rename the pool"
+            yield Problem(path, message, key)
 
 
 def nodes_have_work(settings: Settings) -> Iterator[Problem]:

@@ -7,12 +7,15 @@ told. It is plain, ordered data: the same settings give the same plan, on any ma
 from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
-from pathlib import PurePosixPath
 
+from components import addresses
+from components.config_plan import ConfigPlan, config_plan
 from components.facts import server_version
-from components.model_settings import ServedModel, VersionPolicy
-from components.node_settings import FIRST_INSTANCE_HOST, WHOLE_GPU_SLOTS, Node
+from components.labels import instance_labels, labels
+from components.model_plan import ModelPlan, model_plans
+from components.node_settings import Node
 from components.pool_settings import Batching, GpuMemory, Memory, Pool, ServerOptions, SlotGroup
+from components.routing_settings import Balancing
 from components.settings import FrontEnd, Rollout, Settings
 from components.slots import Slot, slots_of
 from components.types import format_cpus, parse_cpus
@@ -20,10 +23,6 @@ from components.types import format_cpus, parse_cpus
 GRPC_PORT = 8500
 REST_PORT = 8501
 """Ports inside every instance's container, as in the official image; only Envoy publishes any."""
-
-# The engine takes the first address of a network for its bridge. Instances start further up, so that what
-# is added to a node's network later finds room below them. Each slot has an address of its own, used or not.
-_FRONT_END_HOST = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,24 +36,13 @@ class ThreadCounts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelPlan:
-    """A model that an instance serves: `source` on the node, `target` in the container."""
-
-    name: str
-    versions: VersionPolicy
-    labels: tuple[tuple[str, int], ...]
-    source: str
-    target: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class InstancePlan:
     """One `tensorflow_model_server` process, which owns one slot."""
 
     name: str
     """Unique in the stack, from the slot it owns (`gpu-01-gpu0`): a renamed pool renames nothing."""
-    former_name: str | None
-    """What it was called before its node was renamed."""
+    former_names: tuple[str, ...]
+    """What it may have been called: before a rename, or before its slot was shared."""
     container: str
     """Unique on the Docker Engine: stack and name, with a dot that no name of a node holds between them."""
     node: str
@@ -76,6 +64,8 @@ class InstancePlan:
     load_timeout_s: int
     request_timeout_s: int
     rollout: Rollout
+    config_volume: str
+    """The volume with its files: `ConfigPlan.volume` of its pool."""
     follows: str | None
     """The instance that is rolled before this one: a pool changes one at a time."""
     labels: tuple[tuple[str, str], ...]
@@ -107,6 +97,7 @@ class PoolPlan:
     name: str
     models: tuple[str, ...]
     endpoints: tuple[Endpoint, ...]
+    balancing: Balancing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,8 +138,14 @@ class NodePlan:
     front_network: NetworkPlan
     """Envoy alone: it publishes the ports."""
     instances: tuple[InstancePlan, ...]
+    configs: tuple[ConfigPlan, ...]
+    """One for each pool that has an instance here."""
     front_end: FrontEndPlan
     network_labels: tuple[tuple[str, str], ...]
+
+    def instances_of(self, pool: str) -> tuple[InstancePlan, ...]:
+        """The instances of a pool that are here."""
+        return tuple(instance for instance in self.instances if instance.pool == pool)
 
     @property
     def images(self) -> dict[str, str]:
@@ -195,10 +192,14 @@ def make_plan(settings: Settings, *, stack: str, project_folder: str) -> Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class _Placement:
-    """An instance to be: what it is called, where it goes, and the one that is rolled before it."""
+    """An instance to be: what it is called, where it goes, and the one that is rolled before it.
+
+    `own_name` is what tells it from the others of its node.
+    """
 
     name: str
-    former_name: str | None
+    former_names: tuple[str, ...]
+    own_name: str
     node: str
     pool: Pool
     slots: tuple[Slot, ...]
@@ -209,25 +210,32 @@ class _Builder:
     def __init__(self, settings: Settings, stack: str, project_folder: str) -> None:
         self.settings = settings
         self.stack = stack
+        self.owner = settings.owner or stack
         self.project_folder = project_folder
         self.slots = {node.name: slots_of(node) for node in settings.nodes}
         self.placements: dict[str, list[_Placement]] = {node.name: [] for node in settings.nodes}
-        former_nodes = {node.name: node.renamed_from for node in settings.nodes}
+        self.former_nodes = {node.name: node.renamed_from or node.name for node in settings.nodes}
+        placed: set[Slot] = set()
         for pool in settings.pools:
             follows: str | None = None
             for group, slots in self._shares(pool):
-                name = f"{group.node}-{_own_name(slots[0], pool, pool.name)}"
-                former_node = former_nodes[group.node] or group.node
-                former_name = f"{former_node}-{_own_name(slots[0], pool, pool.renamed_from or pool.name)}"
+                own_name = _own_name(slots[0], pool, pool.name)
+                name = f"{group.node}-{own_name}"
+                before = [_own_name(slots[0], pool, pool.renamed_from or pool.name)]
+                # The first one on a slot takes the place of the one that had the slot for itself, if any did.
+                before += [slots[0].name] if slots[0] not in placed else []
+                former = dict.fromkeys(f"{self.former_nodes[group.node]}-{own}" for own in before)
                 placement = _Placement(
                     name=name,
-                    former_name=former_name if former_name != name else None,
+                    former_names=tuple(old for old in former if old != name),
+                    own_name=own_name,
                     node=group.node,
                     pool=pool,
                     slots=slots,
                     follows=follows,
                 )
                 self.placements[group.node].append(placement)
+                placed.add(slots[0])
                 follows = placement.name
 
     def _shares(self, pool: Pool) -> Iterator[tuple[SlotGroup, tuple[Slot, ...]]]:
@@ -240,7 +248,7 @@ class _Builder:
                 yield from ((group, (slot,)) for slot in slots)
 
     def node(self, node: Node) -> NodePlan:
-        serving, front = node.subnet.subnets(prefixlen_diff=1)
+        serving, front = addresses.halves(node.subnet)
         instances = tuple(self._instances(node, serving))
         # Without the node's name: when that changes, networks of another name or label would be replaced, and
         # all that is attached to them at once.
@@ -250,24 +258,24 @@ class _Builder:
             serving_network=_network(f"{networks}-serving", serving),
             front_network=_network(f"{networks}-front", front),
             instances=instances,
+            configs=tuple(
+                self._config(node.name, pool)
+                for pool in self.settings.pools
+                if any(instance.pool == pool.name for instance in instances)
+            ),
             front_end=self._front_end(node, serving, front, instances),
-            network_labels=self._labels(role="network"),
+            # Not the owner: another label replaces a network, and all that is attached to it goes first.
+            network_labels=labels(self.stack, {"role": "network"}),
         )
 
     def _instances(self, node: Node, subnet: IPv4Network) -> Iterator[InstancePlan]:
-        own = {slot: _own_host(slot) for slot in self.slots[node.name].values()}
-        # For further pools on a shared slot: from the top down, past what is some slot's own.
-        hosts = range(subnet.num_addresses - 2, FIRST_INSTANCE_HOST - 1, -1)
-        spare = (host for host in hosts if host not in own.values())
-        taken: set[Slot] = set()
-        order = sorted(
-            self.placements[node.name],
-            key=lambda placement: (placement.slots[0].gpu, placement.slots[0].part or 0),
-        )
-        for placement in order:
-            slot = placement.slots[0]
-            yield self._instance(placement, subnet[next(spare) if slot in taken else own[slot]])
-            taken.add(slot)
+        placements = self.placements[node.name]
+        slots = self.slots[node.name].values()
+        sharers = (placement.own_name for placement in placements if placement.pool.sharing)
+        shared = addresses.of_sharers(subnet, slots, sharers)
+        for placement in sorted(placements, key=_place):
+            own = addresses.of_slot(subnet, placement.slots[0])
+            yield self._instance(placement, shared.get(placement.own_name, own))
 
     def _instance(self, placement: _Placement, address: IPv4Address) -> InstancePlan:
         pool, name = placement.pool, placement.name
@@ -275,10 +283,10 @@ class _Builder:
         version = server_version(image)
         if version is None:
             raise ValueError(f"{image} names no version: these settings did not pass the rules")
-        gpus = ",".join(slot.uuid for slot in placement.slots)
+        models = model_plans(pool.models, self.project_folder)
         return InstancePlan(
             name=name,
-            former_name=placement.former_name,
+            former_names=placement.former_names,
             container=f"{self.stack}.{name}",
             node=placement.node,
             pool=pool.name,
@@ -286,7 +294,7 @@ class _Builder:
             address=address,
             image=image,
             version=version,
-            models=tuple(served for model in pool.models for served in self._models(model)),
+            models=models,
             needs_gpu_xla=any(model.optimized and model.optimized.kind == "xla" for model in pool.models),
             batching=pool.batching,
             gpu_memory=pool.gpu_memory,
@@ -297,27 +305,23 @@ class _Builder:
             load_timeout_s=pool.load_timeout_s,
             request_timeout_s=self.settings.front_end.request_timeout_s,
             rollout=self.settings.rollout,
+            config_volume=self._config(placement.node, pool).volume,
             follows=placement.follows,
-            labels=self._labels(node=placement.node, role="instance", instance=name, gpu=gpus),
+            labels=instance_labels(
+                self.stack,
+                owner=self.owner,
+                node=placement.node,
+                name=name,
+                pool=pool,
+                slots=placement.slots,
+                models=[model.name for model in models],
+            ),
         )
 
-    def _models(self, model: ServedModel) -> Iterator[ModelPlan]:
-        """The model, and beside an optimized form the original that clients fall back to."""
-        paths = (model.optimized.path, model.path) if model.optimized else (model.path,)
-        for name, path in zip(model.served_names, paths, strict=False):
-            yield self._model(model, name, path)
-
-    def _model(self, model: ServedModel, name: str, path: str) -> ModelPlan:
-        source = PurePosixPath(path)
-        if not source.is_absolute():
-            source = PurePosixPath(self.project_folder) / source
-        return ModelPlan(
-            name=name,
-            versions=model.versions,
-            labels=tuple(sorted(model.labels.items())),
-            source=str(source),
-            target=f"/models/{name}",
-        )
+    def _config(self, node: str, pool: Pool) -> ConfigPlan:
+        former = self.former_nodes[node], pool.renamed_from or pool.name
+        image = self.settings.images.server
+        return config_plan(self.stack, self.owner, node, pool.name, former=former, image=image)
 
     def _front_end(
         self, node: Node, serving: IPv4Network, front: IPv4Network, instances: tuple[InstancePlan, ...]
@@ -326,12 +330,13 @@ class _Builder:
         pools = (
             PoolPlan(
                 name=pool.name,
-                models=tuple(served.name for model in pool.models for served in self._models(model)),
+                models=tuple(name for model in pool.models for name in model.served_names),
                 endpoints=tuple(
                     Endpoint(name=instance.name, address=instance.address)
                     for instance in instances
                     if instance.pool == pool.name
                 ),
+                balancing=pool.balancing,
             )
             for pool in self.settings.pools
         )
@@ -342,16 +347,12 @@ class _Builder:
             node=node.name,
             image=self.settings.images.envoy,
             spec=self.settings.front_end,
-            serving_address=serving[_FRONT_END_HOST],
-            front_address=front[_FRONT_END_HOST],
+            serving_address=addresses.front_end(serving),
+            front_address=addresses.front_end(front),
             pools=tuple(pool for pool in pools if pool.endpoints),
             stop_timeout_s=self.settings.rollout.stop_timeout_s,
-            labels=self._labels(node=node.name, role="front-end"),
+            labels=labels(self.stack, {"owner": self.owner, "node": node.name, "role": "front-end"}),
         )
-
-    def _labels(self, **more: str) -> tuple[tuple[str, str], ...]:
-        named = {"stack": self.stack, **more}
-        return tuple(sorted((f"tf-serving.{key}", value) for key, value in named.items()))
 
 
 def _own_name(slot: Slot, pool: Pool, called: str) -> str:
@@ -359,8 +360,8 @@ def _own_name(slot: Slot, pool: Pool, called: str) -> str:
     return f"{slot.name}-{called}" if pool.sharing else slot.name
 
 
-def _own_host(slot: Slot) -> int:
-    return FIRST_INSTANCE_HOST + WHOLE_GPU_SLOTS * slot.gpu + (slot.part or 0)
+def _place(placement: _Placement) -> tuple[int, int]:
+    return placement.slots[0].gpu, placement.slots[0].part or 0
 
 
 def _former(node: str | None, own: str) -> str | None:
@@ -368,7 +369,7 @@ def _former(node: str | None, own: str) -> str | None:
 
 
 def _network(name: str, subnet: IPv4Network) -> NetworkPlan:
-    return NetworkPlan(name=name, subnet=subnet, gateway=subnet[1])
+    return NetworkPlan(name=name, subnet=subnet, gateway=addresses.gateway(subnet))
 
 
 def _threads(pool: Pool) -> ThreadCounts:

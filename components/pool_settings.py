@@ -9,6 +9,7 @@ from pydantic import Field, PlainValidator, WithJsonSchema
 from components.base import Model, repeated
 from components.errors import Problem
 from components.model_settings import ServedModel
+from components.routing_settings import Balancing
 from components.types import MOST_MIB, SLOT_PART, RawFile, Slug
 
 
@@ -190,7 +191,7 @@ class Pool(Model):
     """Instances that serve the same models; Envoy balances over them."""
 
     name: Slug
-    """Names the pool in Envoy; renaming it keeps every instance."""
+    """Names the pool in Envoy and on its containers; renaming it replaces them one after the other."""
     renamed_from: Slug | None = None
     """The name before, for one `up`: Pulumi then sees the same resources."""
     models: Annotated[tuple[ServedModel, ...], Field(min_length=1, max_length=100)]
@@ -217,6 +218,8 @@ class Pool(Model):
     """Thread pools of each instance."""
     server: ServerOptions = ServerOptions()
     """Further flags of the server."""
+    balancing: Balancing = Balancing()
+    """How Envoy shares requests out over its instances."""
     log_level: Literal["info", "warning", "error"] = "info"
     """What the server writes to its log."""
     load_timeout_s: Annotated[int, Field(ge=10, le=86400)] = 600

@@ -1,16 +1,18 @@
 """Every rule that holds between parts of a stack file.
 
-A rule is a function that is named for what it demands and yields a `Problem` per finding. What goes where is
-in `placement_rules.py`, what fits in `capacity_rules.py`, what was left behind in `text_rules.py`.
+A rule is a function that is named for what it demands and yields a `Problem` per finding: of settings, or (a
+text rule) of one text of the stack file. What goes where is
+in `placement_rules.py`, what fits in `capacity_rules.py`, what was left behind or out in `text_rules.py`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from components import capacity_rules, placement_rules, text_rules
 from components.errors import Problem
 from components.settings import Settings
 
 Rule = Callable[[Settings], Iterator[Problem]]
+TextRule = Callable[[str, str], Iterator[Problem]]
 
 RULES: tuple[Rule, ...] = (
     placement_rules.names_are_unique,
@@ -25,6 +27,7 @@ RULES: tuple[Rule, ...] = (
     placement_rules.subnets_have_room,
     placement_rules.former_names_are_free,
     placement_rules.instance_names_differ,
+    placement_rules.volume_names_differ,
     placement_rules.nodes_have_work,
     capacity_rules.memory_fits_the_node,
     capacity_rules.models_fit_twice,
@@ -33,12 +36,36 @@ RULES: tuple[Rule, ...] = (
     capacity_rules.gpu_is_in_the_image,
     capacity_rules.flags_exist_in_the_version,
     capacity_rules.optimized_models_run,
-    text_rules.nothing_is_left_to_fill_in,
-    text_rules.secrets_stay_out,
+    text_rules.prod_says_its_owner,
 )
 
+TEXT_RULES: tuple[TextRule, ...] = (text_rules.nothing_is_left_to_fill_in, text_rules.secrets_stay_out)
 
-def broken_rules(settings: Settings) -> Iterator[Problem]:
-    """Every finding of every rule."""
+# Without these whole, a rule would tell what only follows from their being wrong. The others compare what is
+# there.
+_NEEDED_WHOLE: Mapping[Rule, tuple[str, ...]] = {
+    placement_rules.slots_exist: ("nodes",),
+    placement_rules.prod_keeps_instances_apart: ("environment",),
+    placement_rules.nodes_have_work: ("pools",),
+    capacity_rules.memory_fits_the_node: ("front_end",),
+    capacity_rules.image_is_known: ("images",),
+    capacity_rules.driver_runs_the_image: ("images",),
+    capacity_rules.gpu_is_in_the_image: ("images",),
+    capacity_rules.flags_exist_in_the_version: ("images",),
+    capacity_rules.optimized_models_run: ("images",),
+    text_rules.prod_says_its_owner: ("environment", "owner"),
+}
+
+
+def broken_rules(settings: Settings, absent: Collection[str] = ()) -> Iterator[Problem]:
+    """Every finding of every rule; those that need what is absent, or not all there, are left out."""
     for rule in RULES:
-        yield from rule(settings)
+        if not set(absent).intersection(_NEEDED_WHOLE.get(rule, ())):
+            yield from rule(settings)
+
+
+def broken_text_rules(config: Mapping[str, object]) -> Iterator[Problem]:
+    """Every finding of every text rule in plain values of a stack file, whether or not they are settings."""
+    for path, text in text_rules.texts(config):
+        for rule in TEXT_RULES:
+            yield from rule(path, text)

@@ -14,7 +14,7 @@ from components.base import Model
 from components.errors import Problem
 from components.node_settings import Node
 from components.pool_settings import Pool
-from components.types import MOST_MIB, ImageReference, Port
+from components.types import MOST_MIB, HeaderName, ImageReference, Owner, Port
 
 LOOPBACK = "127.0.0.1"
 ADMIN_PORT = 9901
@@ -41,6 +41,8 @@ class FrontEnd(Model):
     """gRPC, published."""
     metrics_port: Port = 9902
     """Prometheus pages of Envoy and of every instance, published on the node's loopback only."""
+    user_header: HeaderName = "x-user-id"
+    """Header that names a request's user, for pools that keep a user on one instance."""
     request_timeout_s: Annotated[int, Field(ge=1, le=3600)] = 30
     """A whole request, retries included, in seconds."""
     max_request_mib: Annotated[int, Field(ge=1, le=1024)] = 16
@@ -101,6 +103,8 @@ class Settings(Model):
 
     environment: Literal["local", "staging", "prod"] = "prod"
     """What may be risked: `prod` refuses what gives up isolation."""
+    owner: Owner | None = None
+    """The team to ask, a label of every container. Unset: the stack's name; required in prod."""
     nodes: Annotated[tuple[Node, ...], Field(min_length=1)]
     """Machines with GPUs."""
     images: Images

@@ -20,6 +20,8 @@ class Slot:
     cpus: str | None
     memory_mib: int | None
     """GPU memory; None where the kind of GPU is not said."""
+    reserve_mib: int
+    """What TensorFlow leaves alone of it."""
 
 
 def slots_of(node: Node) -> dict[SlotKey, Slot]:
@@ -34,6 +36,7 @@ def slots_of(node: Node) -> dict[SlotKey, Slot]:
 
 
 def _whole(gpu: Gpu) -> Slot:
+    model = facts().gpus[gpu.model] if gpu.model else None
     return Slot(
         name=f"gpu{gpu.index}",
         gpu=gpu.index,
@@ -41,7 +44,8 @@ def _whole(gpu: Gpu) -> Slot:
         uuid=gpu.uuid,
         numa_node=gpu.numa_node,
         cpus=gpu.cpus,
-        memory_mib=facts().gpus[gpu.model].memory_mib if gpu.model else None,
+        memory_mib=model.memory_mib if model else None,
+        reserve_mib=facts().reserve_mib(model) if model else 0,
     )
 
 
@@ -55,4 +59,5 @@ def _part(gpu: Gpu, position: int, part: MigInstance) -> Slot:
         numa_node=gpu.numa_node,
         cpus=part.cpus,
         memory_mib=model.mig[part.profile].memory_mib,
+        reserve_mib=facts().reserve_mib(model),
     )

@@ -1,7 +1,7 @@
 """Loads a stack's configuration into Settings, from Pulumi or straight from `Pulumi.<stack>.yaml`."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Union, get_args, get_origin
@@ -10,9 +10,10 @@ from pydantic import BaseModel, ValidationError
 
 from components.errors import Problem, SettingsError, in_file_order, problems_of
 from components.image_lock import FILE, read_lock, with_digests
+from components.partly import broken_rules_of_right_parts
 from components.presets import with_presets
 from components.raw_files import with_raw_files
-from components.rules import broken_rules
+from components.rules import broken_rules, broken_text_rules
 from components.settings import Settings
 from components.stack_yaml import StackFileSyntaxError, read_yaml
 
@@ -26,16 +27,19 @@ def load_settings(config: Mapping[str, object], source: str, folder: Path | None
     with every problem found; `source` names the stack file in its message.
     """
     config, problems = _with_files(config, source, folder) if folder else (dict(config), [])
+    settings = None
     try:
+        config = with_presets(config)
         # JSON, so that strict models still take lists for tuples and text for addresses.
-        settings = Settings.model_validate_json(json.dumps(with_presets(config), default=str))
+        settings = Settings.model_validate_json(json.dumps(config, default=str))
+        problems += broken_rules(settings)
     except RecursionError:
         raise SettingsError(source, [Problem("config", "is nested too deeply")]) from None
     except ValidationError as error:
         problems += _news(problems_of(error, accepted_keys(Settings)), problems)
-    else:
-        problems += broken_rules(settings)
-    if problems:
+        problems += _news(broken_rules_of_right_parts(config, error), problems)
+    problems += _news(broken_text_rules(config), problems)
+    if settings is None or problems:
         raise SettingsError(source, in_file_order(problems, config))
     return settings
 
@@ -67,7 +71,7 @@ def _file_of(folder: Path, name: str) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def _news(found: list[Problem], known: Sequence[Problem]) -> list[Problem]:
+def _news(found: Iterable[Problem], known: Sequence[Problem]) -> list[Problem]:
     """Without what only follows from a file that could not be read, and what was told of it already."""
     told = {problem.path for problem in known}
     return [problem for problem in found if problem.path not in told and f"{problem.path}_file" not in told]
@@ -89,6 +93,10 @@ def load_stack_file(path: Path) -> Settings:
     config = document.get("config") if isinstance(document, dict) else None
     if not isinstance(config, dict):
         raise SettingsError(path.name, [Problem("config", "is required")])
+    if twice := [key for key in config if key.startswith(f"{NAMESPACE}:") and _short(key) in config]:
+        raise SettingsError(
+            path.name, [Problem(key, f"is also given as {_short(key)}: keep one of them") for key in twice]
+        )
     return load_settings(own_values(config), path.name, path.parent)
 
 
@@ -120,10 +128,14 @@ def own_values(config: Mapping[str, object]) -> dict[str, object]:
     """The values of our namespace, keyed without it; those of providers and of Pulumi are left out."""
     # To Pulumi a key without a namespace belongs to the project.
     return {
-        key.removeprefix(f"{NAMESPACE}:"): value
+        _short(key): value
         for key, value in config.items()
         if key.startswith(f"{NAMESPACE}:") or ":" not in key
     }
+
+
+def _short(key: str) -> str:
+    return key.removeprefix(f"{NAMESPACE}:")
 
 
 def accepted_keys(model: type[BaseModel], path: str = "") -> dict[str, list[str]]:

@@ -1,7 +1,7 @@
-"""Rules about text that was left in: placeholders and secrets."""
+"""Rules about text: what was left in (placeholders, secrets) and what is missing."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import cast
 
 from components.errors import Problem, looks_secret
@@ -12,26 +12,31 @@ _PLACEHOLDER = re.compile(
 )
 
 
-def nothing_is_left_to_fill_in(settings: Settings) -> Iterator[Problem]:
+def prod_says_its_owner(settings: Settings) -> Iterator[Problem]:
+    """Whoever finds a container of prod on a machine must find out whom to ask."""
+    if settings.environment == "prod" and settings.owner is None:
+        yield Problem("owner", "is required in prod: the team to ask about what runs")
+
+
+def nothing_is_left_to_fill_in(path: str, text: str) -> Iterator[Problem]:
     """A placeholder that somebody forgot passes every other check and fails on the host."""
-    for path, text in _texts(settings.model_dump(mode="json", exclude_defaults=True)):
-        if _PLACEHOLDER.search(text) and not looks_secret(text):
-            yield Problem(path, "looks like a placeholder that was left in", text)
+    if _PLACEHOLDER.search(text) and not looks_secret(text):
+        yield Problem(path, "looks like a placeholder that was left in", text)
 
 
-def secrets_stay_out(settings: Settings) -> Iterator[Problem]:
+def secrets_stay_out(path: str, text: str) -> Iterator[Problem]:
     """A stack file is committed, and its values go into state and labels in plain text."""
-    for path, text in _texts(settings.model_dump(mode="json", exclude_defaults=True)):
-        if looks_secret(text):
-            yield Problem(path, "looks like a secret, and stack files are committed; keep it out of them")
+    if looks_secret(text):
+        yield Problem(path, "looks like a secret, and stack files are committed; keep it out of them")
 
 
-def _texts(value: object, path: str = "") -> Iterator[tuple[str, str]]:
+def texts(value: object, path: str = "") -> Iterator[tuple[str, str]]:
+    """Every text below a plain value, with its place in the stack file."""
     if isinstance(value, str):
         yield path, value
-    elif isinstance(value, dict):
-        for key, child in cast("dict[str, object]", value).items():
-            yield from _texts(child, f"{path}.{key}".lstrip("."))
+    elif isinstance(value, Mapping):
+        for key, child in cast("Mapping[str, object]", value).items():
+            yield from texts(child, f"{path}.{key}".lstrip("."))
     elif isinstance(value, list | tuple):
         for position, child in enumerate(value):
-            yield from _texts(child, f"{path}[{position}]")
+            yield from texts(child, f"{path}[{position}]")

@@ -4,26 +4,24 @@ from dataclasses import dataclass
 
 import pulumi
 
-from components import flags
-from components.batching import BatchingConfig
-from components.container import Attachment, ContainerArgs, Health, make_container
-from components.model_config import models_config
-from components.monitoring import monitoring_config
+from components import flags, server_files
+from components.container import Attachment, ContainerArgs, Health, VolumeMount, make_container
 from components.plan import GRPC_PORT, REST_PORT, InstancePlan
 from components.probes import PROBE_TIMEOUT_S, http_probe, model_paths
 
 
 @dataclass(frozen=True, kw_only=True)
 class TfServingInstanceArgs:
-    """`plan` is plain; `network` is the name of the node's serving network, `batching` its pool's.
+    """`plan` is plain; `network` is the name of the node's serving network.
 
-    `follows` is the instance that must be up again before this one is touched, `image` the pull of its image:
-    both are only waited for.
+    `follows` is the instance that must be up again before this one is touched, `image` the pull of its image,
+    `config` what puts its files (`server_files.py`) into the volume that the plan names: all are only waited
+    for.
     """
 
     plan: InstancePlan
     network: pulumi.Input[str]
-    batching: BatchingConfig | None = None
+    config: pulumi.Resource | None = None
     follows: pulumi.Resource | None = None
     image: pulumi.Resource | None = None
 
@@ -47,9 +45,9 @@ class TfServingInstance(pulumi.ComponentResource):
         plan = args.plan
         make_container(
             f"{name}-server",
-            _container(plan, args.network, args.batching),
+            _container(plan, args.network),
             parent=self,
-            depends_on=[waited for waited in (args.follows, args.image) if waited],
+            depends_on=[waited for waited in (args.follows, args.image, args.config) if waited],
         )
         self.name = pulumi.Output.from_input(plan.name)
         self.rest_target = pulumi.Output.from_input(f"{plan.address}:{REST_PORT}")
@@ -65,15 +63,7 @@ class TfServingInstance(pulumi.ComponentResource):
         )
 
 
-def _container(
-    plan: InstancePlan, network: pulumi.Input[str], batching: BatchingConfig | None
-) -> ContainerArgs:
-    files: dict[str, pulumi.Input[str]] = {
-        flags.MODELS_CONFIG: models_config(plan.models),
-        flags.MONITORING_CONFIG: monitoring_config(),
-    }
-    if batching is not None:
-        files[flags.BATCHING_CONFIG] = batching.text
+def _container(plan: InstancePlan, network: pulumi.Input[str]) -> ContainerArgs:
     return ContainerArgs(
         name=plan.container,
         image=plan.image,
@@ -82,8 +72,8 @@ def _container(
         arguments=flags.server_arguments(plan),
         environment=flags.server_environment(plan),
         user="0:0",
-        files=files,
         mounts={model.target: model.source for model in plan.models},
+        volumes={server_files.FOLDER: VolumeMount(volume=plan.config_volume)},
         attachments=[Attachment(network=network, address=str(plan.address))],
         gpus=[slot.uuid for slot in plan.slots],
         cpus=plan.cpus,

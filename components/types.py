@@ -63,6 +63,31 @@ def _model_path(text: str) -> str:
     return text.rstrip("/")
 
 
+_TAKEN_HEADERS = {
+    "connection",
+    "content-length",
+    "content-type",
+    "host",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+}
+_TAKEN_HEADERS |= {"x-served-by", "x-tf-model", "x-request-id", "x-forwarded-for"}
+
+
+def _free_header(name: str) -> str:
+    if name in _TAKEN_HEADERS or name.startswith(("x-envoy-", "grpc-")):
+        raise ValueError("this header has a meaning of its own; name another one, such as x-user-id")
+    return name
+
+
+def _with_a_possible_port(endpoint: str) -> str:
+    port = re.search(r"^(?:ssh|tcp)://.*:(\d+)$", endpoint)
+    if port and not 1 <= int(port[1]) <= 65535:
+        raise ValueError(f"there is no port {port[1]}; accepted: 1 to 65535")
+    return endpoint
+
+
 SLOT_PART = re.compile(r"^\d{1,2}:[0-6]$")
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -84,6 +109,13 @@ Slug = Annotated[
 ]
 ModelName = Annotated[
     str, _text(r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$", "letters, digits, '_', '.' and '-', at most 63")
+]
+Owner = Annotated[
+    str,
+    _text(
+        r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$",
+        "letters, digits, '.', '_' and '-' (a team's name, no address), at most 63",
+    ),
 ]
 # The server's own documentation limits labels to word characters (docs/serving_config.md there).
 Label = Annotated[str, _text(r"^[A-Za-z0-9_]{1,63}$", "letters, digits and '_', at most 63")]
@@ -125,15 +157,21 @@ HostName = Annotated[
         "a DNS name or an IPv4 address",
     ),
 ]
+HeaderName = Annotated[
+    str,
+    _text(r"^[a-z][a-z0-9]*(-[a-z0-9]+){0,15}$", "a header's name in lower-case letters, digits and '-'"),
+    AfterValidator(_free_header),
+]
 Driver = Annotated[
     str, _text(r"^\d{3}\.\d{1,3}(\.\d{1,3})?$", "a driver version in quotes, such as '535.129.03'")
 ]
 Endpoint = Annotated[
     str,
     _text(
-        r"^(default|unix:///\S+|(ssh://([A-Za-z0-9._-]+@)?|tcp://)[A-Za-z0-9.-]+(:\d{1,5})?)$",
+        r"^(default|unix:///\S+|(ssh://([A-Za-z0-9_][A-Za-z0-9._-]*@)?|tcp://)[A-Za-z0-9][A-Za-z0-9.-]*(:\d{1,5})?)$",
         "ssh://user@host[:port], tcp://host:port, unix:///path, or default (what `docker` itself reaches)",
     ),
+    AfterValidator(_with_a_possible_port),
 ]
 MOST_MIB = 2**27
 """128 TiB: more than any machine has."""

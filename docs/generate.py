@@ -10,7 +10,7 @@ from typing import cast
 
 from components.facts import facts
 from components.outputs import CONTRACT_VERSION, StackOutputs
-from components.rules import RULES
+from components.rules import RULES, TEXT_RULES
 from components.settings import Settings
 from components.stack_file import NAMESPACE
 from components.types import PATTERN_WORDS
@@ -96,7 +96,10 @@ def reference() -> str:
             "",
             "## Rules across settings",
             "",
-            *(f"- **{rule.__name__.replace('_', ' ')}**: {_first_line(rule.__doc__)}" for rule in RULES),
+            *(
+                f"- **{rule.__name__.replace('_', ' ')}**: {_first_line(rule.__doc__)}"
+                for rule in (*RULES, *TEXT_RULES)
+            ),
             "",
             f"## Outputs (contract version {CONTRACT_VERSION})",
             "",

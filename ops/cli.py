@@ -1,13 +1,14 @@
 """Command line of `python3 -m ops`: runs one command, turns errors and interrupts into one message."""
 
 import argparse
+import errno
 import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from ops import down, heal, lock, paths, setup, tiers, up
+from ops import down, drift, heal, lock, paths, setup, tiers, up
 from ops.errors import UserError
 from ops.processes import EXIT_INTERRUPTED, handle_signals
 from ops.requirements import write_locks
@@ -50,14 +51,23 @@ _COMMANDS = {
         lambda stack, extra: down.down(stack, extra), alone=True, after="`make down` again goes on from here."
     ),
     "heal": _on_stack(lambda stack, extra: heal.heal(stack, extra), alone=True),
+    "drift": _on_stack(lambda stack, extra: drift.drift(stack, extra)),
     "pulumi": _on_stack(lambda stack, extra: up.pulumi(stack, extra)),
     "preflight": _Command(run=lambda options: setup.preflight_alone(options.stack), stack=True),
     "pin": _Command(run=lambda options: setup.pin(options.stack), stack=True),
     "test": _Command(run=lambda options: tiers.test(options.tiers, options.arguments), arguments=True),
+    "pr-check": _Command(run=lambda options: tiers.pull_request(options.arguments), arguments=True),
     "lint": _Command(run=lambda options: tiers.lint(fix=options.fix)),
     "lock": _Command(run=lambda _options: write_locks()),
     "clean": _Command(run=lambda _options: down.clean(), alone=True),
 }
+
+
+_NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT)
+_WRITES = (
+    "Tools, locks and the local stack's state are kept in this checkout and in the cache "
+    "(TF_SERVING_CACHE): both must be writable."
+)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -72,6 +82,12 @@ def main(arguments: Sequence[str]) -> int:
     except (UserError, ToolchainError) as error:
         sys.stdout.flush()
         print(f"make {name}: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        if error.errno not in _NOT_WRITABLE:
+            raise
+        sys.stdout.flush()
+        print(f"make {name}: {error.filename}: {error.strerror}. {_WRITES}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as interrupt:
         sys.stdout.flush()
@@ -89,9 +105,16 @@ def _parser() -> argparse.ArgumentParser:
             options.add_argument("--stack", default=setup.LOCAL_STACK)
         if command.arguments:
             # A single argument that a shell has not split, as make hands it over.
-            options.add_argument("--arguments", type=shlex.split, default=[], metavar="'ARGUMENTS'")
+            options.add_argument("--arguments", type=_words, default=[], metavar="'ARGUMENTS'")
         if name == "test":
             options.add_argument("tiers", nargs="*", default=[])
         if name == "lint":
             options.add_argument("--fix", action="store_true")
     return parser
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"ARGS={text} cannot be split into words: {error}") from None

@@ -56,16 +56,26 @@ def ensure_engine(decided: Chosen | None = None) -> Chosen:
     if chosen.private:
         chosen = Chosen(_start_private(), private=True)
     paths.ENGINE.mkdir(parents=True, exist_ok=True)
-    _record().write_text(json.dumps(asdict(chosen)))
+    written = _record().with_suffix(".new")
+    written.write_text(json.dumps(asdict(chosen)))
+    written.replace(_record())
     return chosen
 
 
 def recorded() -> Chosen | None:
-    """The engine that was chosen earlier and may still hold the stack."""
+    """The engine that was chosen earlier and may still hold the stack. Raises UserError for a spoilt note."""
     try:
-        return Chosen(**json.loads(_record().read_text()))
-    except (OSError, ValueError, TypeError):
+        match json.loads(_record().read_text()):
+            case {"docker_host": str(host), "private": bool(private)}:
+                return Chosen(host, private)
+    except FileNotFoundError:
         return None
+    except (OSError, ValueError):  # ValueError: no JSON, no UTF-8
+        pass
+    raise UserError(
+        f"{_record()} is damaged: it says in which engine the local stack is. Remove it, and the engine is "
+        "chosen anew: the one that `docker` reaches, else a private one."
+    )
 
 
 def forget() -> None:

@@ -226,9 +226,15 @@ class PrivateEngine:
 
     def _kill_shims(self) -> None:
         """End the containers that a killed containerd left behind; the shims name its socket."""
-        for shim in processes_with(str(self._containerd_socket)):
-            for pid in (*children(shim), shim):
-                send(pid, signal.SIGKILL)
+        # One that was being started brings forth another one after the first look.
+        for _ in range(20):
+            shims = processes_with(str(self._containerd_socket))
+            if not shims:
+                return
+            for shim in shims:
+                for pid in (*children(shim), shim):
+                    send(pid, signal.SIGKILL)
+            time.sleep(0.05)
 
     def _unmount(self) -> None:
         """Let go of what a killed engine left mounted, innermost first."""

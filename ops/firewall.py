@@ -4,6 +4,7 @@ A dockerd empties the chains whose names begin with DOCKER as it starts, also wh
 ports and network isolation stand in them. So what was there before is put back.
 """
 
+import fcntl
 import os
 import shlex
 import shutil
@@ -16,6 +17,8 @@ from pathlib import Path
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PROGRAMS = ("iptables", "ip6tables")
 _TABLES = ("filter", "nat", "raw")
+_LOCK = Path("/run/tf-serving-firewall.lock")
+_PATIENCE = ("--wait", "10")  # for whoever else changes rules at this moment
 
 # Rules of one program and table, as `iptables -S` writes them and in its order.
 Rules = Mapping[tuple[str, str], list[str]]
@@ -41,17 +44,25 @@ def provide_iptables(folder: Path) -> bool:
 
 @contextmanager
 def others_kept() -> Iterator[None]:
-    """Put the rules of Docker's chains that vanish meanwhile back where they stood."""
-    before = _rules()
-    yield
-    after = _rules()
+    """Put the rules of Docker's chains that vanish meanwhile back where they stood.
+
+    One start at a time on a machine: two would each take what the other one empties for lost, or not see it.
+    """
+    with _LOCK.open("a") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        before = _rules()
+        yield
+        _put_back(before, _rules())
+
+
+def _put_back(before: Rules, after: Rules) -> None:
     for (program, table), lines in before.items():
         left = set(after.get((program, table), []))
         lost = lost_docker_rules(lines, left, _device_exists)
         if lost:
             text = "\n".join([f"*{table}", *lost, "COMMIT", ""])
             subprocess.run(
-                [f"{program}-restore", "--noflush"],
+                [f"{program}-restore", "--noflush", *_PATIENCE],
                 input=text,
                 text=True,
                 check=False,
@@ -102,7 +113,7 @@ def _rules() -> Rules:
 
 
 def _run(program: str, table: str, *arguments: str) -> str | None:
-    command = [program, "--wait", "10", "-t", table, *arguments]
+    command = [program, *_PATIENCE, "-t", table, *arguments]
     try:
         done = subprocess.run(
             command, check=False, capture_output=True, text=True, env=system_env(), timeout=30

@@ -16,10 +16,16 @@ from ops.stack import Stack
 from ops.state import local_backend
 from toolchain.progress import note
 
-# Containers go first: a network with a container on it cannot be removed.
+# Containers go first: a network or a volume with a container on it cannot be removed. The id of a volume is
+# its name, in the state too.
 _KINDS = {
-    "container": (["ps", "--all"], "{{.ID}} {{.Names}} {{.State}}", ["rm", "--force", "--volumes"]),
-    "network": (["network", "ls"], "{{.ID}} {{.Name}}", ["network", "rm"]),
+    "container": (
+        ["ps", "--all", "--no-trunc"],
+        f'{{{{.ID}}}} {{{{.Names}}}} {{{{.State}}}} {{{{.Label "{labels.ROLE}"}}}}',
+        ["rm", "--force", "--volumes"],
+    ),
+    "network": (["network", "ls", "--no-trunc"], "{{.ID}} {{.Name}}", ["network", "rm"]),
+    "volume": (["volume", "ls"], "{{.Name}} {{.Name}}", ["volume", "rm"]),
 }
 _NOT_RUNNING = ("created", "exited", "dead")
 
@@ -29,7 +35,7 @@ _Exported = Mapping[str, Mapping[str, Iterable[Mapping[str, str]]]]
 
 @dataclass(frozen=True)
 class Stray:
-    """Something with the stack's label on a node; `state` is a container's."""
+    """Something with the stack's label on a node; `state` and `role` are a container's."""
 
     node: str
     host: Host
@@ -37,6 +43,12 @@ class Stray:
     id: str
     name: str
     state: str = ""
+    role: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it should run and does not. A publisher ends; one that failed is not whole in the state."""
+        return self.state in _NOT_RUNNING and (self.role, self.state) != (labels.PUBLISHER, "exited")
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name} on node {self.node}"
@@ -66,7 +78,7 @@ def reconcile(stack: Stack, hosts: Mapping[str, Host], *, ask: bool) -> int:
     there = labelled(stack.name, hosts)
     if any(one.kind == "container" for one in there) and not any(one.id in known for one in there):
         raise UserError(_another_state(stack, there, "knows none of them" if known else "is empty"))
-    found = [one for one in there if one.id not in whole or one.state in _NOT_RUNNING]
+    found = [one for one in there if one.id not in whole or one.ended]
     for stray in found:
         note(f"Unknown to the state, half made or not running: {stray}")
     if found and ask and not _agreed(len(found)):
@@ -81,7 +93,7 @@ def reconcile(stack: Stack, hosts: Mapping[str, Host], *, ask: bool) -> int:
 
 
 def labelled(stack: str, hosts: Mapping[str, Host]) -> list[Stray]:
-    """What has the stack's label, a container also its node's; containers come before networks."""
+    """What has the stack's label, a container also its node's; containers come before the rest."""
     found = [
         Stray(node, host, kind, *line.split())
         for kind in _KINDS
@@ -127,8 +139,8 @@ def _another_state(stack: Stack, found: Sequence[Stray], state: str) -> str:
 
 def _listed(kind: str, stack: str, node: str, host: Host) -> list[str]:
     command, form, _ = _KINDS[kind]
-    chosen = labels.filters(stack, node if kind == "container" else None)
-    answer = host.docker(*command, "--no-trunc", *chosen, "--format", form)
+    chosen = labels.filters(stack, None if kind == "network" else node)
+    answer = host.docker(*command, *chosen, "--format", form)
     if answer.code != 0:
         raise UserError(f"node {node} ({host.endpoint}): {answer.said}; nothing was changed")
     return answer.stdout.splitlines()

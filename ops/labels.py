@@ -2,6 +2,9 @@
 
 STACK = "tf-serving.stack"
 NODE = "tf-serving.node"
+ROLE = "tf-serving.role"
+PUBLISHER = "publisher"
+"""The role of a container that writes files to a volume and ends: one that has ended well is well."""
 
 
 def filters(stack: str, node: str | None = None) -> list[str]:

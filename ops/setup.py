@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,13 +19,21 @@ from toolchain.progress import note
 
 LOCAL_STACK = "local"
 PLUGINS = ("docker",)
+# As Pulumi has it.
+_STACK_NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
 
 
 def require_stack_file(stack: str) -> None:
     """Raise UserError for a stack that has no file."""
-    if not paths.stack_file(stack).exists():
-        known = sorted(file.name.split(".")[1] for file in paths.ROOT.glob("Pulumi.*.yaml"))
-        raise UserError(f"There is no Pulumi.{stack}.yaml; stacks here: {', '.join(known)}.")
+    if _STACK_NAME.fullmatch(stack) and paths.stack_file(stack).exists():
+        return
+    known = sorted(file.name.split(".")[1] for file in paths.ROOT.glob("Pulumi.*.yaml"))
+    here = f"stacks here: {', '.join(known)}"
+    if not stack:
+        raise UserError(f"STACK is empty: name a stack, or leave it out for {LOCAL_STACK}; {here}.")
+    if not _STACK_NAME.fullmatch(stack):
+        raise UserError(f"STACK={stack[:60]!a} is no name of a stack; {here}.")
+    raise UserError(f"There is no Pulumi.{stack}.yaml; {here}.")
 
 
 def check_stack_file(stack: str) -> None:

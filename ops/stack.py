@@ -43,15 +43,27 @@ class Stack:
 
     def query(self, *arguments: str) -> str:
         """The output of a command; raises UserError with what it said where it fails."""
-        command = self._command(arguments)
-        done = subprocess.run(
-            command, cwd=paths.ROOT, env=self._env(), capture_output=True, text=True, check=False
-        )
+        done = self._captured(arguments)
         if done.returncode != 0:
             raise UserError(
                 f"`pulumi {' '.join(arguments)}` failed:\n{_indented(done.stderr or done.stdout)}"
             )
         return done.stdout
+
+    def heard(self, *arguments: str) -> tuple[int, str]:
+        """Exit code and all that a command said, for one whose failure is an answer."""
+        done = self._captured(arguments)
+        return done.returncode, f"{done.stdout}\n{done.stderr}".strip()
+
+    def _captured(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self._command(arguments),
+            cwd=paths.ROOT,
+            env=self._env(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
     def outputs(self) -> dict[str, object]:
         """The stack's outputs; secret ones are masked."""

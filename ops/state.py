@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from ops import paths
@@ -108,16 +109,9 @@ class Backend:
     def recover_salt(self, stack: str) -> bool:
         """Whether the stack exists with a known salt; one that an interrupted run left is in its state."""
         files = list(self.state.glob(f".pulumi/stacks/*/{stack}.json"))
+        latest = latest_deployment(files[0]) if files else {}
         if files and not self.salt.exists():
-            try:
-                checkpoint = json.loads(files[0].read_text()).get("checkpoint", {})
-            except ValueError:
-                raise UserError(
-                    f"{files[0]} is no state that can be read. `cp {files[0]}.bak {files[0]}` brings "
-                    "back the one before, where there is one."
-                ) from None
-            provider = (checkpoint.get("latest") or {}).get("secrets_providers") or {}
-            salt = provider.get("state", {}).get("salt")
+            salt = ((latest.get("secrets_providers") or {}).get("state") or {}).get("salt")
             if salt:
                 self.salt.write_text(f"encryptionsalt: {salt}\n")
             else:
@@ -137,6 +131,22 @@ class Backend:
         shutil.rmtree(self.state, ignore_errors=True)
         for file in (self.passphrase, self.salt, *self.folder.glob("Pulumi.*.yaml")):
             file.unlink(missing_ok=True)
+
+
+def latest_deployment(checkpoint: Path) -> dict[str, Any]:
+    """What a stack's state file holds, empty before the first `up`. Raises UserError for a damaged one."""
+    try:
+        match json.loads(checkpoint.read_text()):
+            case {"checkpoint": {"latest": dict(latest)}}:
+                return latest
+            case {"checkpoint": dict()}:
+                return {}
+    except (OSError, ValueError):
+        pass
+    raise UserError(
+        f"{checkpoint} is no state that can be read. `cp {checkpoint}.bak {checkpoint}` brings back the one "
+        "before, where there is one."
+    )
 
 
 def local_backend() -> Backend:

@@ -15,6 +15,7 @@ from ops.install_docker import install_docker
 from ops.processes import run_through
 from ops.samples import table
 from toolchain import golang, python_env
+from toolchain.actionlint import actionlint
 from toolchain.errors import ToolchainError
 from toolchain.progress import duration
 
@@ -74,13 +75,16 @@ DRILL = Tier("drill", "drill", _engine)
 
 
 def lint(*, fix: bool = False) -> int:
-    """Run ruff and mypy as the project configures them; with `fix`, rewrite files first."""
+    """Run ruff, mypy and actionlint as the project configures them; with `fix`, rewrite files first."""
     python = str(_python())
     checks = [["ruff", "format", "--check", "."], ["ruff", "check", "."], ["mypy", "."]]
     if fix:
         checks[:2] = [["ruff", "check", "--fix", "."], ["ruff", "format", "."]]
-    codes = [run_through([python, "-m", *check], cwd=paths.ROOT, env=os.environ) for check in checks]
-    return max(codes)
+    # Without programs that it would use where a machine happens to have them: the same verdict everywhere.
+    workflows = [str(file) for file in sorted((paths.ROOT / ".github" / "workflows").glob("*.yml"))]
+    commands = [[python, "-m", *check] for check in checks]
+    commands.append([str(actionlint()), "-shellcheck=", "-pyflakes=", *workflows])
+    return max(run_through(command, cwd=paths.ROOT, env=os.environ) for command in commands)
 
 
 def test(names: list[str], arguments: list[str]) -> int:
@@ -91,9 +95,16 @@ def test(names: list[str], arguments: list[str]) -> int:
         raise UserError(f"No tier {', '.join(unknown)}; there are: {', '.join(known)}.")
     _python()
     outcomes = [] if names else [_lint_outcome()]
+    outcomes += [] if names else [_pull_request_outcome()]
     outcomes += [_run(known[name], arguments) for name in names or [tier.name for tier in TIERS]]
     _summary(outcomes)
     return 0 if all(outcome.ok for outcome in outcomes) else 1
+
+
+def pull_request(arguments: list[str]) -> int:
+    """`make pr-check`: what this checkout changes in every stack; 1 where one does not plan or is refused."""
+    setup.ensure_tools()
+    return run_through([str(paths.PYTHON), "-m", "review", *arguments], cwd=paths.ROOT, env=os.environ)
 
 
 def _python() -> Path:
@@ -101,10 +112,23 @@ def _python() -> Path:
 
 
 def _lint_outcome() -> Outcome:
+    return _outcome("lint", lint)
+
+
+def _pull_request_outcome() -> Outcome:
+    return _outcome("pr-check", lambda: pull_request([]))
+
+
+def _outcome(name: str, check: Callable[[], int]) -> Outcome:
+    """A check that is no group of tests."""
     started = time.monotonic()
-    print("== lint", flush=True)
-    code = lint()
-    return Outcome("lint", time.monotonic() - started, ok=code == 0)
+    print(f"== {name}", flush=True)
+    try:
+        code = check()
+    except (UserError, ToolchainError) as error:
+        print(error, file=sys.stderr)
+        code = 1
+    return Outcome(name, time.monotonic() - started, ok=code == 0)
 
 
 def _run(tier: Tier, arguments: list[str]) -> Outcome:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from ops import labels
 from ops.hosts import Host
@@ -40,6 +41,22 @@ def report(stack: str, hosts: Mapping[str, Host], *, failed: bool) -> str:
     return "\n\n".join(["Not well:", *map(str, found), remedy]) if found else ""
 
 
+def anything_made(stack: str, hosts: Mapping[str, Host], *, within_s: float) -> bool:
+    """Whether a container of the stack was made in the last seconds, by each engine's own clock."""
+    return any(_youngest_s(stack, node, host) < within_s for node, host in hosts.items())
+
+
+def _youngest_s(stack: str, node: str, host: Host) -> float:
+    """Seconds since the node's newest container of the stack was made; infinite where there is none."""
+    listed = host.docker("ps", "--all", "--quiet", "--no-trunc", *labels.filters(stack, node)).stdout.split()
+    now = host.docker("info", "--format", "{{.SystemTime}}").stdout.strip()
+    if not listed or not now:
+        return float("inf")
+    made = host.docker("inspect", "--type=container", "--format", "{{.Created}}", *listed).stdout.split()
+    ages = (datetime.fromisoformat(now) - datetime.fromisoformat(one) for one in made)
+    return min(ages, default=timedelta.max).total_seconds()
+
+
 def _on(stack: str, node: str, host: Host) -> Iterator[Unwell]:
     listed = host.docker("ps", "--all", "--quiet", "--no-trunc", *labels.filters(stack, node)).stdout.split()
     if not listed:
@@ -50,6 +67,9 @@ def _on(stack: str, node: str, host: Host) -> Iterator[Unwell]:
         health = state.get("Health") or {}
         status = health.get("Status", "healthy")
         if state["Status"] == "running" and status == "healthy":
+            continue
+        role = (container.get("Config", {}).get("Labels") or {}).get(labels.ROLE)
+        if role == labels.PUBLISHER and state["Status"] == "exited" and state["ExitCode"] == 0:
             continue
         probes = health.get("Log") or [{}]
         log = host.docker("logs", "--tail", str(_LOG_LINES), name)

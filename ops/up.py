@@ -1,6 +1,7 @@
 """`make up`, `make preview` and plain Pulumi commands on a stack."""
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 
 from ops import nodes, paths, samples, setup, unwell
@@ -13,6 +14,7 @@ _FROM_NOTHING = (
     "PLAN FROM NOTHING: stack {stack} has no shared state backend here, so this shows what a first `up` "
     "would make, not what would change. No host is contacted."
 )
+_CLOCK_SLACK_S = 2.0
 # These tell or choose the backend, so they need none.
 _LOGIN = ("login", "logout", "whoami")
 
@@ -34,9 +36,16 @@ def up(stack: str, arguments: Sequence[str]) -> int:
 
 
 def deploy(stack: Stack, hosts: Mapping[str, Host], arguments: Sequence[str]) -> int:
-    """Run `pulumi up`, then name each container that is not well: 1 for one, also where Pulumi is content."""
+    """Run `pulumi up`, then name each container that is not well: 1 for one, also where Pulumi is content.
+
+    Nothing is named where Pulumi failed before it made a container.
+    """
     # A broken instance stops those that wait for it; other pools and nodes are not held up.
+    began = time.monotonic()
     code = stack.run("up", "--continue-on-error", *arguments)
+    lasted_s = time.monotonic() - began
+    if code != 0 and not unwell.anything_made(stack.name, hosts, within_s=lasted_s + _CLOCK_SLACK_S):
+        return code  # what Pulumi did not come to is not why it failed
     said = unwell.report(stack.name, hosts, failed=code != 0)
     if said:
         print(f"\n{said}", flush=True)

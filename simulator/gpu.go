@@ -23,6 +23,9 @@ func newDevice(name string, k knobs) *device {
 
 // execute takes as long as a batch of that size would; a zero deadline is none.
 func (d *device) execute(batchSize int64, deadline time.Time) error {
+	if err := fault(); err != nil {
+		return err
+	}
 	var expired <-chan time.Time
 	if !deadline.IsZero() {
 		timer := time.NewTimer(time.Until(deadline))

@@ -24,9 +24,17 @@ func errorJSON(err error) string {
 }
 
 // messageJSON writes a message with the fields' own names, and those that are unset too.
+//
+// It is indented by another library: protojson puts one blank after a colon in some builds and two in others, on
+// purpose, and clients look for `"state": "AVAILABLE"` as the real server writes it.
 func messageJSON(message proto.Message) (string, error) {
-	text, err := protojson.MarshalOptions{Multiline: true, Indent: " ", UseProtoNames: true, EmitUnpopulated: true}.Marshal(message)
-	return string(text) + "\n", err
+	text, err := protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}.Marshal(message)
+	if err != nil {
+		return "", err
+	}
+	var indented bytes.Buffer
+	err = json.Indent(&indented, text, "", " ")
+	return indented.String() + "\n", err
 }
 
 // metadataJSON shows the signatures themselves where the message holds them packed.

@@ -18,6 +18,7 @@ from pulumi.runtime.proto import resource_pb2
 STACK_TYPE = "pulumi:pulumi:Stack"
 CONTAINER = "docker:index/container:Container"
 NETWORK = "docker:index/network:Network"
+VOLUME = "docker:index/volume:Volume"
 PROVIDER = "pulumi:providers:docker"
 
 Program = Callable[[], Mapping[str, object] | None]
@@ -67,10 +68,36 @@ class Engine:
         (found,) = [resource for resource in self.of_type(CONTAINER) if resource.inputs["name"] == name]
         return found
 
+    def files(self, container: Registered) -> dict[str, str]:
+        """Text by path of what is put into a container, and of what is published to a volume of it."""
+        found = uploads(container)
+        for mount in container.inputs.get("mounts", []):
+            if mount["type"] == "volume" and mount["readOnly"]:
+                for name, text in self.published(mount["source"]).items():
+                    found[f"{mount['target']}/{name}"] = text
+        return found
+
+    def published(self, volume: str) -> dict[str, str]:
+        """Text by name of what is published to a volume."""
+        (publisher,) = [
+            found
+            for found in self.of_type(CONTAINER)
+            for mount in found.inputs.get("mounts", [])
+            if (mount["source"], mount["readOnly"]) == (volume, False)
+        ]
+        folder = "/publish/files/"
+        put = uploads(publisher)
+        return {path.removeprefix(folder): text for path, text in put.items() if path.startswith(folder)}
+
     def by_urn(self, urn: str) -> Registered:
         """The resource with that URN."""
         (found,) = [resource for resource in self.resources if resource.urn == urn]
         return found
+
+
+def uploads(container: Registered) -> dict[str, str]:
+    """Text by path of what is put into a container as it is made."""
+    return {upload["file"]: upload["content"] for upload in container.inputs.get("uploads", [])}
 
 
 Deploy = Callable[[Program], Engine]

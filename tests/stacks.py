@@ -27,6 +27,7 @@ def uuid(gpu: int, node: int = 1) -> str:
 def one_node() -> Config:
     """One host with four GPUs, over ssh; one pool with one batched model."""
     return {
+        "owner": "ml-platform",
         "nodes": [
             {
                 "name": "gpu-01",

@@ -1,19 +1,22 @@
 """The containers of an instance and of a front end, input by input."""
 
-from collections.abc import Mapping
 from typing import Any
 
+import pulumi
+import pulumi_docker as docker
 import pytest
+from pulumi.runtime import rpc
 
 from components.bootstrap import bootstrap_yaml
+from components.config_volume import ConfigVolume, ConfigVolumeArgs, PublishedFile
 from components.container import duration
 from components.deployment import ServingDeployment, ServingDeploymentArgs
 from components.flags import server_arguments
 from tests import stacks
-from tests.mock_engine import Deploy
+from tests.mock_engine import CONTAINER, Deploy, Engine, Registered
 
 
-def inputs(deploy: Deploy, config: stacks.Config, container: str) -> dict[str, Any]:
+def deployed(deploy: Deploy, config: stacks.Config) -> Engine:
     args = ServingDeploymentArgs(
         settings=stacks.settings(config), stack="test", project_folder=stacks.PROJECT_FOLDER
     )
@@ -21,11 +24,17 @@ def inputs(deploy: Deploy, config: stacks.Config, container: str) -> dict[str, A
     def program() -> None:
         ServingDeployment("serving", args)
 
-    return deploy(program).container(container).inputs
+    return deploy(program)
 
 
-def files(found: Mapping[str, Any]) -> dict[str, str]:
-    return {upload["file"]: upload["content"] for upload in found["uploads"]}
+def inputs(deploy: Deploy, config: stacks.Config, container: str) -> dict[str, Any]:
+    return deployed(deploy, config).container(container).inputs
+
+
+def models_config(found: Registered) -> str:
+    flag = "--model_config_file="
+    (path,) = [word.removeprefix(flag) for word in found.inputs["command"] if word.startswith(flag)]
+    return str(path)
 
 
 def test_an_instance_runs_the_server_itself_with_the_arguments_of_its_plan(deploy: Deploy) -> None:
@@ -39,19 +48,22 @@ def test_an_instance_runs_the_server_itself_with_the_arguments_of_its_plan(deplo
 
 def test_every_file_that_a_flag_names_is_in_the_container(deploy: Deploy) -> None:
     for name in ("test.gpu-02-gpu2", "test.gpu-01-gpu0"):
-        found = inputs(deploy, stacks.two_nodes(), name)
-        named = {flag.split("=", 1)[1] for flag in found["command"] if "_file=" in flag}
-        assert named == set(files(found)), name
+        engine = deployed(deploy, stacks.two_nodes())
+        found = engine.container(name)
+        named = {flag.split("=", 1)[1] for flag in found.inputs["command"] if "_file=" in flag}
+        assert named == set(engine.files(found)), name
 
 
 def test_every_base_path_of_the_model_list_is_a_mount(deploy: Deploy) -> None:
-    found = inputs(deploy, stacks.two_nodes(), "test.gpu-02-gpu2")
-    assert found["mounts"] == [
+    engine = deployed(deploy, stacks.two_nodes())
+    found = engine.container("test.gpu-02-gpu2")
+    *models, _config = found.inputs["mounts"]
+    assert models == [
         {"type": "bind", "source": "/srv/models/bert", "target": "/models/bert", "readOnly": True},
         {"type": "bind", "source": "/srv/models/tagger", "target": "/models/tagger", "readOnly": True},
     ]
-    for mount in found["mounts"]:
-        assert f'base_path: "{mount["target"]}"' in files(found)["/etc/tf-serving/models.config"]
+    for mount in models:
+        assert f'base_path: "{mount["target"]}"' in engine.files(found)[models_config(found)]
 
 
 def test_limits_and_cpus_come_from_the_pool_and_the_gpu(deploy: Deploy) -> None:
@@ -112,8 +124,9 @@ def test_a_front_end_publishes_three_ports_and_its_metrics_on_the_loopback_alone
 
 
 def test_a_front_end_reads_the_configuration_of_its_node(deploy: Deploy) -> None:
-    found = inputs(deploy, stacks.two_nodes(), "test.gpu-02-envoy")
-    assert files(found) == {
+    engine = deployed(deploy, stacks.two_nodes())
+    found = engine.container("test.gpu-02-envoy").inputs
+    assert engine.files(engine.container("test.gpu-02-envoy")) == {
         "/etc/envoy/envoy.yaml": bootstrap_yaml(stacks.plan(stacks.two_nodes()).nodes[1].front_end)
     }
     assert found["image"] == "envoyproxy/envoy:v1.40.0"
@@ -148,3 +161,43 @@ def test_a_front_end_has_the_threads_and_the_memory_of_its_settings(deploy: Depl
 )
 def test_seconds_are_written_as_the_engine_writes_them_back(seconds: int, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_a_server_can_write_nowhere_but_into_memory(deploy: Deploy) -> None:
+    found = inputs(deploy, stacks.one_node(), "test.gpu-01-gpu0")
+    assert found["readOnly"] is True
+    assert not found.get("uploads")
+    assert list(found["tmpfs"].values()) == ["rw,nosuid,nodev,noexec,size=256m"]
+    assert all(mount["readOnly"] for mount in found["mounts"])
+
+
+def test_a_publisher_ends_and_sees_no_gpu_and_no_network(deploy: Deploy) -> None:
+    found = inputs(deploy, stacks.one_node(), "test.gpu-01-main-publisher")
+    assert (found["restart"], found["mustRun"], found["wait"]) == ("no", False, True)
+    assert not found.get("deviceRequests")
+    assert found["envs"] == ["NVIDIA_VISIBLE_DEVICES=void"]
+    assert (found["networkMode"], found.get("networksAdvanced") or []) == ("none", [])
+
+
+def test_a_secret_file_reaches_its_owner_by_one_capability_and_its_text_stays_secret(deploy: Deploy) -> None:
+    (plan,) = stacks.plan(stacks.one_node()).nodes[0].configs
+
+    def program() -> None:
+        files = {
+            "key.pem": PublishedFile(text=pulumi.Output.secret("canary"), mode=0o600, owner=101),
+            "open": PublishedFile(text="text"),
+        }
+        ConfigVolume(
+            "mine",
+            ConfigVolumeArgs(plan=plan, files=files),
+            pulumi.ResourceOptions(providers=[docker.Provider("theirs", host="ssh://theirs")]),
+        )
+
+    (found,) = deploy(program).of_type(CONTAINER)
+    assert found.inputs["capabilities"] == {"adds": ["CAP_CHOWN"], "drops": ["ALL"]}
+    assert rpc.is_rpc_secret(found.inputs["uploads"])
+    by_file = {upload["file"]: upload for upload in rpc.unwrap_rpc_secret(found.inputs["uploads"])}
+    key = by_file["/publish/files/key.pem"]
+    assert (key["owner"], key["group"], key["content"]) == ("101", "101", "canary")
+    assert by_file["/publish/list"]["content"] == "0600 101 key.pem\n0644 - open\n"
+    assert "canary" not in repr({name: value for name, value in found.inputs.items() if name != "uploads"})

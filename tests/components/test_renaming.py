@@ -1,5 +1,7 @@
 """Another name for a node or a pool: Pulumi finds what is deployed under the old one."""
 
+from collections.abc import Callable, Iterable
+
 import pytest
 
 from components.deployment import ServingDeployment, ServingDeploymentArgs
@@ -7,7 +9,6 @@ from tests import stacks
 from tests.mock_engine import CONTAINER, Deploy, Engine, Registered
 
 DEPLOYMENT = "tf-serving:deployment:ServingDeployment"
-BATCHING = "tf-serving:batching:BatchingConfig"
 FRONT_END = "tf-serving:envoy:EnvoyFrontEnd"
 
 
@@ -46,10 +47,13 @@ def test_every_part_of_a_renamed_node_is_found_under_its_old_name(deploy: Deploy
     assert {found.name: found.former_names for found in parts(run(deploy, renamed_node()))} == {
         "main-batching": [],
         "gpu-01": [],
+        "gpu-01-main-config": [],
         "gpu-01-gpu0": [],
         "gpu-01-gpu2": [],
         "gpu-01-envoy": [],
         "new-02": ["gpu-02"],
+        "new-02-main-config": ["gpu-02-main-config"],
+        "new-02-text-config": ["gpu-02-text-config"],
         "new-02-gpu0": ["gpu-02-gpu0"],
         "new-02-gpu1": ["gpu-02-gpu1"],
         "new-02-gpu2": ["gpu-02-gpu2"],
@@ -77,20 +81,26 @@ def test_a_child_begins_with_its_parents_name_so_that_it_is_found_with_its_paren
         assert child.name.startswith(f"{engine.by_urn(child.parent).name}-"), child.name
 
 
-def test_of_a_renamed_pool_only_the_batching_has_another_name(deploy: Deploy) -> None:
+def test_of_a_renamed_pool_only_the_batching_and_the_volumes_have_another_name(deploy: Deploy) -> None:
     engine = run(deploy, renamed_pool(stacks.two_nodes()))
-    assert [found.name for found in parts(engine) if found.former_names] == ["vision-batching"]
-    assert engine.one(BATCHING, "vision-batching").former_names == ["main-batching"]
+    assert {found.name: found.former_names for found in parts(engine) if found.former_names} == {
+        "vision-batching": ["main-batching"],
+        "gpu-01-vision-config": ["gpu-01-main-config"],
+        "gpu-02-vision-config": ["gpu-02-main-config"],
+    }
 
 
-def test_renaming_a_pool_changes_no_container_but_envoys(deploy: Deploy) -> None:
+def test_renaming_a_pool_keeps_every_instance_and_rolls_it_to_another_volume(deploy: Deploy) -> None:
     def containers(config: stacks.Config) -> dict[str, Registered]:
-        return {found.inputs["name"]: found for found in run(deploy, config).of_type(CONTAINER)}
+        found = run(deploy, config).of_type(CONTAINER)
+        return {one.inputs["name"]: one for one in found if not one.name.endswith("-publisher")}
 
     before, after = containers(stacks.two_nodes()), containers(renamed_pool(stacks.two_nodes()))
     assert set(before) == set(after)
     changed = {name for name in before if before[name].inputs != after[name].inputs}
-    assert changed == {"test.gpu-01-envoy", "test.gpu-02-envoy"}
+    of_the_pool = {"test.gpu-01-gpu0", "test.gpu-01-gpu2", "test.gpu-02-gpu0", "test.gpu-02-gpu1"}
+    front_ends = {"test.gpu-01-envoy", "test.gpu-02-envoy"}
+    assert changed == of_the_pool | front_ends
     assert {name: found.urn for name, found in before.items()} == {
         name: found.urn for name, found in after.items()
     }
@@ -98,13 +108,28 @@ def test_renaming_a_pool_changes_no_container_but_envoys(deploy: Deploy) -> None
         differing = {
             key for key in before[name].inputs if before[name].inputs[key] != after[name].inputs[key]
         }
-        assert differing == {"uploads"}, name
+        of_an_instance = {"labels", "mounts"}
+        assert differing == ({"uploads"} if name in front_ends else of_an_instance), name
 
 
 def test_pools_that_share_slots_are_found_under_their_old_names(deploy: Deploy) -> None:
     engine = run(deploy, renamed_pool(stacks.sharing()))
     assert {found.name: found.former_names for found in parts(engine) if found.former_names} == {
         "vision-batching": ["main-batching"],
-        "gpu-01-gpu0-vision": ["gpu-01-gpu0-main"],
-        "gpu-01-gpu1-vision": ["gpu-01-gpu1-main"],
+        "gpu-01-vision-config": ["gpu-01-main-config"],
+        "gpu-01-gpu0-vision": ["gpu-01-gpu0-main", "gpu-01-gpu0"],
+        "gpu-01-gpu1-vision": ["gpu-01-gpu1-main", "gpu-01-gpu1"],
+    }
+
+
+@pytest.mark.parametrize("turned", [list, reversed])
+def test_the_first_pool_on_a_shared_slot_replaces_the_one_that_had_it_for_itself(
+    deploy: Deploy, turned: Callable[[Iterable[object]], Iterable[object]]
+) -> None:
+    config = stacks.sharing()
+    config["pools"] = list(turned(config["pools"]))
+    first = config["pools"][0]["name"]
+    engine = run(deploy, config)
+    assert {found.name: found.former_names for found in parts(engine) if found.former_names} == {
+        f"gpu-01-gpu{gpu}-{first}": [f"gpu-01-gpu{gpu}"] for gpu in (0, 1)
     }

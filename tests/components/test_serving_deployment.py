@@ -1,5 +1,6 @@
 """A whole stack on the mock engine: what there is, on which node, in which order, with which outputs."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,22 @@ from components.outputs import StackOutputs
 from components.settings import Settings
 from components.stack_file import load_stack_file
 from tests import stacks
-from tests.mock_engine import CONTAINER, NETWORK, PROVIDER, Deploy, Engine, Program, Registered, computed
+from tests.mock_engine import (
+    CONTAINER,
+    NETWORK,
+    PROVIDER,
+    VOLUME,
+    Deploy,
+    Engine,
+    Program,
+    Registered,
+    computed,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 INSTANCE = "tf-serving:tf_serving:TfServingInstance"
 REMOTE_IMAGE = "docker:index/remoteImage:RemoteImage"
+CONFIG = "tf-serving:config_volume:ConfigVolume"
 FRONT_END = "tf-serving:envoy:EnvoyFrontEnd"
 FORBIDDEN_INPUTS = {
     "privileged",
@@ -51,6 +63,10 @@ def instances(engine: Engine) -> list[Registered]:
     return [found for found in engine.of_type(CONTAINER) if engine.by_urn(found.parent).type == INSTANCE]
 
 
+def publishers(engine: Engine) -> list[Registered]:
+    return [found for found in engine.of_type(CONTAINER) if engine.by_urn(found.parent).type == CONFIG]
+
+
 def front_ends(engine: Engine) -> list[Registered]:
     return [found for found in engine.of_type(CONTAINER) if engine.by_urn(found.parent).type == FRONT_END]
 
@@ -60,14 +76,16 @@ def node_of(resource: Registered) -> str:
     return str(labels["tf-serving.node"])
 
 
-def test_the_local_stack_is_four_servers_and_one_front_end_on_two_networks(local: Engine) -> None:
+def test_the_local_stack_is_four_servers_their_files_and_one_front_end_on_two_networks(local: Engine) -> None:
     assert sorted(found.inputs["name"] for found in local.of_type(CONTAINER)) == [
         "test.local-envoy",
         "test.local-gpu0",
         "test.local-gpu1",
         "test.local-gpu2",
         "test.local-gpu3",
+        "test.local-main-publisher",
     ]
+    assert [found.inputs["name"] for found in local.of_type(VOLUME)] == ["test.local-main-config"]
     assert sorted(found.inputs["name"] for found in local.of_type(NETWORK)) == [
         "test-front",
         "test-serving",
@@ -104,7 +122,8 @@ def test_no_container_gets_more_rights_than_it_needs(two_nodes: Engine) -> None:
         assert found.inputs["capabilities"] == {"drops": ["ALL"]}, found.name
         assert found.inputs["securityOpts"] == ["no-new-privileges:true"], found.name
         assert not FORBIDDEN_INPUTS & set(found.inputs), found.name
-        assert all(mount["readOnly"] for mount in found.inputs.get("mounts", [])), found.name
+        writable = [mount["source"] for mount in found.inputs.get("mounts", []) if not mount["readOnly"]]
+        assert len(writable) == (1 if found in publishers(two_nodes) else 0), found.name
 
 
 def test_no_container_swaps(two_nodes: Engine) -> None:
@@ -129,10 +148,10 @@ def test_what_the_provider_does_not_apply_in_place_replaces_the_container(two_no
 def test_everything_of_a_node_is_on_that_nodes_engine(two_nodes: Engine) -> None:
     providers = {found.name: found for found in two_nodes.of_type(PROVIDER)}
     assert set(providers) == {"gpu-01-docker", "gpu-02-docker"}
-    placed = [*two_nodes.of_type(CONTAINER), *two_nodes.of_type(NETWORK)]
-    assert len(placed) == 7 + 4
+    placed = [*two_nodes.of_type(CONTAINER), *two_nodes.of_type(NETWORK), *two_nodes.of_type(VOLUME)]
+    assert len(placed) == 7 + 3 + 4 + 3
     for found in placed:
-        node = node_of(found) if found.type == CONTAINER else two_nodes.by_urn(found.parent).name
+        node = two_nodes.by_urn(found.parent).name if found.type == NETWORK else node_of(found)
         assert found.provider.startswith(f"{providers[f'{node}-docker'].urn}::"), found.name
 
 
@@ -141,9 +160,9 @@ def test_a_pool_is_rolled_one_at_a_time_in_the_slot_order_of_the_file(two_nodes:
         found.inputs["name"]: sorted(
             before.inputs["name"]
             for before in map(two_nodes.by_urn, found.dependencies)
-            if before.type == CONTAINER
+            if before.type == CONTAINER and before not in publishers(two_nodes)
         )
-        for found in two_nodes.of_type(CONTAINER)
+        for found in [*instances(two_nodes), *front_ends(two_nodes)]
     }
     assert waits_for == {
         "test.gpu-02-gpu1": [],
@@ -154,6 +173,15 @@ def test_a_pool_is_rolled_one_at_a_time_in_the_slot_order_of_the_file(two_nodes:
         "test.gpu-01-envoy": [],
         "test.gpu-02-envoy": [],
     }
+
+
+def test_an_instance_is_not_touched_before_its_files_are_on_its_volume(two_nodes: Engine) -> None:
+    published = {found.inputs["mounts"][0]["source"]: found for found in publishers(two_nodes)}
+    assert len(published) == 3
+    for found in instances(two_nodes):
+        (volume,) = [mount["source"] for mount in found.inputs["mounts"] if mount["type"] == "volume"]
+        assert published[volume].urn in found.dependencies, found.name
+        assert node_of(published[volume]) == node_of(found)
 
 
 def test_no_input_is_computed_from_a_container(two_nodes: Engine) -> None:
@@ -176,7 +204,7 @@ def test_every_image_is_pulled_to_its_node_before_a_container_of_it_is_touched(t
         )
     }
     for found in two_nodes.of_type(CONTAINER):
-        role = "server" if found in instances(two_nodes) else "envoy"
+        role = "envoy" if found in front_ends(two_nodes) else "server"
         image = images[f"{node_of(found)}-{role}-image"]
         assert image.urn in found.dependencies, found.name
         assert image.provider == found.provider
@@ -208,7 +236,7 @@ def test_an_instance_with_all_gpus_asks_for_each_by_uuid(deploy: Deploy) -> None
 def test_an_original_beside_an_optimized_form_is_mounted_and_waited_for(deploy: Deploy) -> None:
     engine = deploy(program(stacks.settings(stacks.optimized("fp16"))))
     found = engine.container("test.gpu-01-gpu0").inputs
-    assert {mount["target"]: mount["source"] for mount in found["mounts"]} == {
+    assert {mount["target"]: mount["source"] for mount in found["mounts"] if mount["type"] == "bind"} == {
         "/models/resnet50": "/srv/models/resnet50_fp16",
         "/models/resnet50_original": "/srv/models/resnet50",
     }
@@ -244,8 +272,11 @@ def test_a_pool_without_batching_gets_no_batching_file(two_nodes: Engine) -> Non
     assert [found.name for found in two_nodes.of_type("tf-serving:batching:BatchingConfig")] == [
         "main-batching"
     ]
-    files = [upload["file"] for upload in two_nodes.container("test.gpu-02-gpu2").inputs["uploads"]]
-    assert files == ["/etc/tf-serving/models.config", "/etc/tf-serving/monitoring.config"]
+    files = two_nodes.files(two_nodes.container("test.gpu-02-gpu2"))
+    assert [re.sub(r"-\w{12}\.", ".", file) for file in sorted(files)] == [
+        "/config/models.config",
+        "/config/monitoring.config",
+    ]
 
 
 def test_fixed_addresses_are_inside_the_declared_networks(two_nodes: Engine) -> None:
@@ -267,6 +298,9 @@ URNS = {
     "pulumi:pulumi:Stack$tf-serving:deployment:ServingDeployment::serving",
     "tf-serving:deployment:ServingDeployment$tf-serving:batching:BatchingConfig::main-batching",
     "tf-serving:deployment:ServingDeployment$tf-serving:gpu_node:GpuNode::local",
+    f"tf-serving:deployment:ServingDeployment${CONFIG}::local-main-config",
+    f"{CONFIG}${VOLUME}::local-main-config-volume",
+    f"{CONFIG}${CONTAINER}::local-main-config-publisher",
     "tf-serving:gpu_node:GpuNode$pulumi:providers:docker::local-docker",
     "tf-serving:gpu_node:GpuNode$docker:index/remoteImage:RemoteImage::local-server-image",
     "tf-serving:gpu_node:GpuNode$docker:index/remoteImage:RemoteImage::local-envoy-image",

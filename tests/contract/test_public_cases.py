@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from components import server_protos
-from components.batching import batching_parameters
+from components.batching_parameters import batching_parameters
 from components.bootstrap import bootstrap_yaml
 from components.deployment import ServingDeployment, ServingDeploymentArgs
 from components.errors import SettingsError
@@ -86,8 +86,8 @@ def flag(found: Registered, name: str) -> str | None:
     return values.get(name)
 
 
-def uploads(found: Registered) -> dict[str, str]:
-    return {upload["file"]: upload["content"] for upload in found.inputs["uploads"]}
+def files(found: Registered) -> dict[str, str]:
+    return two_nodes_deployed().files(found)
 
 
 def model_list(config: stacks.Config, instance: int = 0) -> str:
@@ -357,9 +357,9 @@ def folders_that_are_no_versions(_: Path) -> None:
 def files_that_are_not_where_a_flag_says(_: Path) -> None:
     for found in instances(two_nodes_deployed()):
         named = {word.partition("=")[2] for word in found.inputs["command"] if "_file=" in word}
-        assert named == set(uploads(found))
-        mounted = {mount["target"] for mount in found.inputs["mounts"]}
-        entries = read_models(uploads(found)["/etc/tf-serving/models.config"])
+        assert named == set(files(found))
+        mounted = {mount["target"] for mount in found.inputs["mounts"] if mount["type"] == "bind"}
+        entries = read_models(files(found)[flag(found, "model_config_file") or ""])
         assert {entry["base_path"] for entry in entries} == mounted
     said = told(changed(one_node(), "pools[0].server", {"model_config_file": "/opt/models.config"}))
     assert "it is rendered" in said
@@ -371,7 +371,9 @@ def a_source_that_docker_takes_for_a_volume(_: Path) -> None:
         assert "give an absolute path" in told(changed(one_node(), f"{MODEL}.path", path))
     assert "cannot hold ':'" in told(changed(one_node(), f"{MODEL}.path", "/srv/a:b"))
     for found in instances(two_nodes_deployed()):
-        assert {(mount["type"], mount["readOnly"]) for mount in found.inputs["mounts"]} == {("bind", True)}
+        *models, config = found.inputs["mounts"]
+        assert {(mount["type"], mount["readOnly"]) for mount in models} == {("bind", True)}
+        assert (config["type"], config["readOnly"], config["target"]) == ("volume", True, "/config")
         assert "volumes" not in found.inputs
 
 
@@ -484,8 +486,8 @@ def networks_in_another_order(_: Path) -> None:
         assert found.inputs["networkMode"]
         networks = [network["name"].rpartition("-")[2] for network in found.inputs["networksAdvanced"]]
         # Envoy alone has two: one that instances are on and nothing else, one that can publish.
-        is_instance = found in instances(two_nodes_deployed())
-        assert networks == (["serving"] if is_instance else ["serving", "front"]), found.name
+        wanted = {"server": ["serving"], "proxy": ["serving", "front"], "publisher": []}
+        assert networks == wanted[found.name.rpartition("-")[2]], found.name
 
 
 @case("PD2")
@@ -548,7 +550,7 @@ def a_monitoring_file_that_is_not_there(_: Path) -> None:
         path = flag(found, "monitoring_config_file")
         assert path is not None
         assert path.startswith("/")
-        read: Any = server_protos.values(server_protos.monitoring_config(uploads(found)[path]))
+        read: Any = server_protos.values(server_protos.monitoring_config(files(found)[path]))
         assert read["prometheus_config"]["enable"] is True
         assert read["prometheus_config"]["path"].startswith("/")
         assert flag(found, "rest_api_port") == "8501"
@@ -558,8 +560,10 @@ def a_monitoring_file_that_is_not_there(_: Path) -> None:
 def test_a_batching_file_is_never_rendered_without_the_flag_that_reads_it() -> None:
     for found in instances(two_nodes_deployed()):
         batched = flag(found, "enable_batching") == "true"
-        assert batched == ("/etc/tf-serving/batching.config" in uploads(found))
+        path = flag(found, "batching_parameters_file")
+        assert batched == (path is not None)
         if batched:
             pool = stacks.settings(two_nodes()).pools[0]
             assert pool.batching is not None
-            assert uploads(found)["/etc/tf-serving/batching.config"] == batching_parameters(pool.batching)
+            assert path is not None
+            assert files(found)[path] == batching_parameters(pool.batching)

@@ -261,10 +261,12 @@ def loopback_bootstrap(plan: FrontEndPlan, admin_port: int) -> str:
 
 
 @contextmanager
-def envoy_process(binary: Path, config: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def envoy_process(
+    binary: Path, config: Path, log: Path, *, prefix: Sequence[str] = (), workers: int = 2
+) -> Iterator[subprocess.Popen[bytes]]:
     """A running Envoy. Start it from the main thread: it ends with the thread that started it."""
     command = [
-        *(str(binary), "-c", str(config), "--concurrency", "2", "--log-level", "warning"),
+        *(*prefix, str(binary), "-c", str(config), "--concurrency", str(workers), "--log-level", "warning"),
         *("--use-dynamic-base-id", "--drain-time-s", "1", "--file-flush-interval-msec", "100"),
     ]
     with log.open("wb") as output:
@@ -287,6 +289,9 @@ def site(
     pools: Sequence[SmallPool] = ONE_POOL,
     settings: Mapping[str, object] | None = None,
     launch: Launch = launch_misbehaving,
+    *,
+    prefix: Sequence[str] = (),
+    workers: int = 2,
 ) -> Iterator[Site]:
     """Servers for every instance of `pools` and an Envoy before them, all healthy."""
     rest, grpc_port, metrics, admin = free_ports(4)
@@ -300,7 +305,7 @@ def site(
             backend.start()
         for backend in backends.values():
             wait_for(f"{backend.name} answers", backend.is_up)
-        with envoy_process(binary, config, log) as process:
+        with envoy_process(binary, config, log, prefix=prefix, workers=workers) as process:
             made = Site(plan, admin, log, backends)
 
             def ready() -> bool:

@@ -5,7 +5,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -50,7 +50,7 @@ class Load:
         self._stop.set()
 
 
-def _rest_client(made: Site, load: Load, path: str, body: bytes) -> None:
+def _rest_client(made: Site, load: Load, path: str, body: bytes, headers: Mapping[str, str]) -> None:
     def connect() -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", made.plan.spec.rest_port, timeout=PATIENCE_S)
 
@@ -58,7 +58,7 @@ def _rest_client(made: Site, load: Load, path: str, body: bytes) -> None:
     while not load.stopped:
         started = time.monotonic()
         try:
-            connection.request("POST", path, body=body)
+            connection.request("POST", path, body=body, headers=dict(headers))
             response = connection.getresponse()
             text = response.read()
             served_by = response.headers.get("x-served-by")
@@ -90,13 +90,20 @@ def _grpc_client(made: Site, load: Load, message: bytes) -> None:
 
 
 @contextmanager
-def load_on(made: Site, protocol: str, *, clients: int = 8, body: bytes = b"{}") -> Iterator[Load]:
-    """`clients` that ask over `rest` or `grpc` until the block ends."""
+def load_on(
+    made: Site,
+    protocol: str,
+    *,
+    clients: int = 8,
+    body: bytes = b"{}",
+    headers: Mapping[str, str] | None = None,
+) -> Iterator[Load]:
+    """`clients` that ask over `rest` or `grpc` until the block ends; `headers` over REST alone."""
     load = Load()
 
     def client() -> None:
         if protocol == "rest":
-            _rest_client(made, load, "/v1/models/resnet:predict", body)
+            _rest_client(made, load, "/v1/models/resnet:predict", body, headers or {})
         else:
             _grpc_client(made, load, body)
 

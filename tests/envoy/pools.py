@@ -1,7 +1,7 @@
 """Front ends as the Plan makes them, from pools in short form."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from components.plan import FrontEndPlan
@@ -15,9 +15,15 @@ class SmallPool:
     instances: int
     models: Sequence[str]
     name: str = "main"
+    more: Mapping[str, object] = field(default_factory=dict)
+    """Further settings of the pool."""
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
 
 ONE_POOL = (SmallPool(instances=4, models=["resnet"]),)
+STICKY = (SmallPool(instances=4, models=["resnet"], more={"balancing": {"sticky": True}}),)
 TWO_POOLS = (
     SmallPool(name="vision", instances=2, models=["resnet", "res.net"]),
     SmallPool(name="text", instances=2, models=["bert"]),
@@ -49,6 +55,7 @@ def _pools(pools: Sequence[SmallPool]) -> list[dict[str, Any]]:
                 "models": [{"name": model, "path": f"/srv/models/{model}"} for model in pool.models],
                 "slots": [{"node": "gpu-01", "gpus": gpus}],
                 "memory": {"container_mib": 256},
+                **pool.more,
             }
         )
     return written

@@ -8,10 +8,15 @@ import yaml
 
 from components.bootstrap import bootstrap_yaml
 from components.plan import FrontEndPlan
-from tests.envoy.pools import TWO_POOLS, SmallPool, front_end
+from tests.envoy.pools import STICKY, TWO_POOLS, SmallPool, front_end
 
 MANY = (SmallPool(instances=2, models=[f"model-{i}" for i in range(40)]),)
-SHAPES = {"one pool": front_end(), "two pools": front_end(TWO_POOLS), "many models": front_end(MANY)}
+SHAPES = {
+    "one pool": front_end(),
+    "two pools": front_end(TWO_POOLS),
+    "many models": front_end(MANY),
+    "sticky": front_end(STICKY),
+}
 
 
 @cache

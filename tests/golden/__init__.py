@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 from pydantic import TypeAdapter
 
-from components.batching import batching_parameters
+from components.batching_parameters import batching_parameters
 from components.bootstrap import bootstrap_yaml
 from components.flags import server_arguments, server_environment
 from components.model_config import models_config

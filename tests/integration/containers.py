@@ -63,9 +63,26 @@ def in_file(path: str, text: str) -> Shows:
     return lambda container: text in container.text(path)
 
 
+def in_named_file(flag: str, text: str) -> Shows:
+    """Text in the file that a flag of the server's process names."""
+
+    def shows(container: Container) -> bool:
+        named = [word.partition("=")[2] for word in container.arguments() if word.startswith(f"--{flag}=")]
+        return any(text in container.text(path) for path in named)
+
+    return shows
+
+
 def held(path: str, value: object) -> Shows:
     """A value in the engine's description."""
     return lambda container: container.engine_says(path) == value
+
+
+def labelled(name: str, value: str) -> Shows:
+    """One of our labels."""
+    return lambda container: (
+        cast("dict[str, str]", container.engine_says("Config.Labels")).get(f"tf-serving.{name}") == value
+    )
 
 
 def published(port: int, address: str) -> Shows:

@@ -87,13 +87,22 @@ class Drill:
         self.assert_whole()
 
     def assert_whole(self) -> None:
-        """The engine holds the plan's containers, healthy, and its networks; nothing else."""
+        """The engine holds the plan's containers, healthy, its networks and volumes; nothing else.
+
+        A publisher is healthy for a moment and ends.
+        """
         plan = self.plan()
+        configs = [config for node in plan.nodes for config in node.configs]
+        published = {config.container for config in configs}
         wanted = {instance.container for instance in plan.instances}
         wanted |= {node.front_end.container for node in plan.nodes}
         healthy = self.engine.run("ps", "--filter", "health=healthy", "--format", "{{.Names}}").split()
         shown = self.engine.run("ps", "--all")
-        assert (set(healthy), self.engine.names("container")) == (wanted, wanted), shown
+        there = wanted | published
+        assert (set(healthy) - published, self.engine.names("container")) == (wanted, there), shown
+        for name in published:
+            assert self.engine.inspect(name)["State"]["ExitCode"] == 0, shown
+        assert self.engine.names("volume") == {config.volume for config in configs}
         networks = {net.name for node in plan.nodes for net in (node.serving_network, node.front_network)}
         # A list: an engine may well hold two networks of one name.
         listed = self.engine.run("network", "ls", "--format", "{{.Name}}").split()
@@ -143,7 +152,7 @@ class BackgroundUp:
 
     def kill(self) -> None:
         """SIGKILL for the CLI and all below it: a plugin that lives on would finish what it is at."""
-        below = _descendants(self.process.pid)
+        below = descendants(self.process.pid)
         self.process.kill()
         for pid in below:
             send(pid, signal.SIGKILL)
@@ -152,9 +161,10 @@ class BackgroundUp:
             wait_until(lambda pid=pid: not _lives(pid), f"process {pid} gone")  # type: ignore[misc]
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
+    """Every process below one."""
     direct = children(pid)
-    return [*direct, *(below for child in direct for below in _descendants(child))]
+    return [*direct, *(below for child in direct for below in descendants(child))]
 
 
 def _lives(pid: int) -> bool:

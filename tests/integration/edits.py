@@ -6,13 +6,14 @@ from ipaddress import IPv4Network
 from itertools import zip_longest
 from pathlib import Path
 
-from components.flags import BATCHING_CONFIG, MODELS_CONFIG
 from tests.integration.containers import (
     Shows,
     argument,
     each,
     held,
     in_file,
+    in_named_file,
+    labelled,
     lacks,
     mounted,
     on_network,
@@ -68,6 +69,8 @@ class PoolEdit:
     values: Mapping[str, object]
     shows: Shows
     does: str = "replaced"
+    publishes: bool = False
+    """Whether the text of a file is another one."""
 
     def on(self, lane: int) -> Edit:
         """The edit of one of the pools; `gpu.` stands for the pool's GPU."""
@@ -77,7 +80,8 @@ class PoolEdit:
             for place, value in below.items()
         }
         name = ", ".join(self.values)
-        return Edit(name, values, {_server(lane): self.does}, {instance(lane): self.shows})
+        publishes = {_publisher(lane): "replaced"} if self.publishes else {}
+        return Edit(name, values, {_server(lane): self.does, **publishes}, {instance(lane): self.shows})
 
 
 def instance(gpu: int) -> str:
@@ -85,8 +89,19 @@ def instance(gpu: int) -> str:
     return f"here-gpu{gpu}"
 
 
+def _publisher(lane: int) -> str:
+    return f"here-{LANES[lane]}-config-publisher"
+
+
 def _server(gpu: int) -> str:
     return f"{instance(gpu)}-server"
+
+
+def resource_of(container: str) -> str:
+    """The Pulumi resource of a container."""
+    if container.endswith("-publisher"):
+        return f"{container.removesuffix('-publisher')}-config-publisher"
+    return _PROXY if container == PROXY else f"{container}-server"
 
 
 def rounds(ground: Ground) -> list[list[Edit]]:
@@ -97,8 +112,16 @@ def rounds(ground: Ground) -> list[list[Edit]]:
     return [[edit for edit in edits if edit] for edits in side_by_side] + _stack_edits(ground)
 
 
+def _in_batching(text: str) -> Shows:
+    return in_named_file("batching_parameters_file", text)
+
+
+def _in_models(text: str) -> Shows:
+    return in_named_file("model_config_file", text)
+
+
 def _batching(name: str, value: object) -> PoolEdit:
-    return PoolEdit({f"batching.{name}": value}, in_file(BATCHING_CONFIG, f"{name} {{ value: {value} }}"))
+    return PoolEdit({f"batching.{name}": value}, _in_batching(f"{name} {{ value: {value} }}"), publishes=True)
 
 
 def _pool_edits(ground: Ground) -> list[PoolEdit]:
@@ -110,23 +133,28 @@ def _pool_edits(ground: Ground) -> list[PoolEdit]:
         _batching("max_enqueued_batches", 50),
         PoolEdit(
             {"batching.allowed_batch_sizes": [8, 32]},
-            in_file(BATCHING_CONFIG, "allowed_batch_sizes: 8\nallowed_batch_sizes: 32"),
+            _in_batching("allowed_batch_sizes: 8\nallowed_batch_sizes: 32"),
+            publishes=True,
         ),
         PoolEdit(
             {"batching.pad_variable_length_inputs": True},
-            in_file(BATCHING_CONFIG, "pad_variable_length_inputs: true"),
+            _in_batching("pad_variable_length_inputs: true"),
+            publishes=True,
         ),
         PoolEdit(
             {"batching.enable_large_batch_splitting": True, "batching.max_execution_batch_size": 8},
-            in_file(BATCHING_CONFIG, "max_execution_batch_size { value: 8 }"),
+            _in_batching("max_execution_batch_size { value: 8 }"),
+            publishes=True,
         ),
         PoolEdit(
             {"batching.preset": "throughput"},
-            in_file(BATCHING_CONFIG, "max_enqueued_batches { value: 400 }"),
+            _in_batching("max_enqueued_batches { value: 400 }"),
+            publishes=True,
         ),
         PoolEdit(
             {"batching": REMOVED, "batching_file": "batching.config"},
-            in_file(BATCHING_CONFIG, "max_enqueued_batches { value: 77 }"),
+            _in_batching("max_enqueued_batches { value: 77 }"),
+            publishes=True,
         ),
         PoolEdit({"gpu_memory.allow_growth": False}, variable("TF_FORCE_GPU_ALLOW_GROWTH=false")),
         PoolEdit({"gpu_memory.fraction": 0.5}, argument("--per_process_gpu_memory_fraction=0.5")),
@@ -148,12 +176,13 @@ def _pool_edits(ground: Ground) -> list[PoolEdit]:
         PoolEdit({"load_timeout_s": 70}, held("Config.Healthcheck.StartPeriod", 70 * _SECOND)),
         PoolEdit({"gpu.uuid": uuid(9)}, variable(f"NVIDIA_VISIBLE_DEVICES={uuid(9)}")),
         PoolEdit({"gpu.cpus": "0-1"}, held("HostConfig.CpusetCpus", "0-1"), "updated"),
-        PoolEdit({"models[0].versions": {"latest": 2}}, in_file(MODELS_CONFIG, "num_versions: 2")),
+        PoolEdit({"models[0].versions": {"latest": 2}}, _in_models("num_versions: 2"), publishes=True),
         PoolEdit(
             {"models[0].versions": {"specific": [1, 2]}, "models[0].labels": {"stable": 1, "canary": 2}},
-            in_file(MODELS_CONFIG, 'key: "canary"'),
+            _in_models('key: "canary"'),
+            publishes=True,
         ),
-        PoolEdit({"models[0].versions": {"all": True}}, in_file(MODELS_CONFIG, "all {}")),
+        PoolEdit({"models[0].versions": {"all": True}}, _in_models("all {}"), publishes=True),
         PoolEdit({"models[0].path": elsewhere}, mounted(elsewhere)),
     ]
 
@@ -193,6 +222,15 @@ def _front_end_edits(ground: Ground) -> list[Edit]:
         front_end("metrics_port", metrics_port, published(metrics_port, "127.0.0.1")),
         front_end("bind", "127.0.0.2", published(rest_port, "127.0.0.2")),
         Edit(
+            "balancing",
+            {
+                "front_end.user_header": "x-account",
+                "pools[0].balancing": {"policy": "round_robin", "sticky": True, "bounded_load_percent": 200},
+            },
+            {_PROXY: "replaced"},
+            {PROXY: in_file(_BOOTSTRAP, '"x-account"')},
+        ),
+        Edit(
             "images.envoy",
             {"images.envoy": ENVOY_IMAGE},
             {"here-envoy-image": "replaced", _PROXY: "replaced"},
@@ -213,6 +251,7 @@ def _stack_edits(ground: Ground) -> list[list[Edit]]:
 
 def _edits_of_all(ground: Ground) -> list[Edit]:
     servers = {_server(gpu): "replaced" for gpu, _ in enumerate(LANES)}
+    publishers = {_publisher(lane): "replaced" for lane, _ in enumerate(LANES)}
     everything = {**servers, _PROXY: "replaced"}
 
     def of_servers(shows: Shows) -> dict[str, Shows]:
@@ -229,7 +268,6 @@ def _edits_of_all(ground: Ground) -> list[Edit]:
         "pools[0].client_batch_size": 4,
         "pools[0].models[0].gpu_mib": 10,
         "pools[0].models[0].disk_mib": 20,
-        "pools[0].all_gpus": True,
     }
     timeout = argument("--rest_api_timeout_in_ms=31000")
     stop = held("Config.StopTimeout", 6)
@@ -237,9 +275,21 @@ def _edits_of_all(ground: Ground) -> list[Edit]:
     return [
         Edit("what no container reads", unseen, {}),
         Edit(
+            "all_gpus",
+            {"pools[0].all_gpus": True},
+            {_server(0): "replaced"},
+            {instance(0): labelled("all-gpus", "true")},
+        ),
+        Edit(
+            "owner",
+            {"owner": "vision"},
+            {**everything, **publishers},
+            {**of_servers(labelled("owner", "vision")), PROXY: labelled("owner", "vision")},
+        ),
+        Edit(
             "images.server",
             {"images.server": SERVER_IMAGE},
-            {**servers, "here-server-image": "replaced"},
+            {**servers, **publishers, "here-server-image": "replaced"},
             of_servers(held("Config.Image", SERVER_IMAGE)),
         ),
         Edit(
@@ -254,8 +304,17 @@ def _edits_of_all(ground: Ground) -> list[Edit]:
 
 
 def _renamed_pool() -> Edit:
-    values = {"pools[0].name": "first", "pools[0].renamed_from": "one"}
-    return Edit("pool name", values, {_PROXY: "replaced"}, {PROXY: in_file(_BOOTSTRAP, '"rest-first"')})
+    return Edit(
+        "pool name",
+        {"pools[0].name": "first", "pools[0].renamed_from": "one"},
+        {
+            _server(0): "replaced",
+            _PROXY: "replaced",
+            "here-first-config-volume": "replaced",
+            "here-first-config-publisher": "replaced",
+        },
+        {instance(0): labelled("pool", "first"), PROXY: in_file(_BOOTSTRAP, '"rest-first"')},
+    )
 
 
 def _models_file() -> Edit:
@@ -263,8 +322,8 @@ def _models_file() -> Edit:
     return Edit(
         "models_file",
         values,
-        {_server(2): "replaced"},
-        {instance(2): in_file(MODELS_CONFIG, "num_versions: 3")},
+        {_server(2): "replaced", _publisher(2): "replaced"},
+        {instance(2): _in_models("num_versions: 3")},
     )
 
 
@@ -272,8 +331,8 @@ def _renamed_model() -> Edit:
     return Edit(
         "model name",
         {"pools[0].models[0].name": "renamed"},
-        {_server(0): "replaced", _PROXY: "replaced"},
-        {instance(0): in_file(MODELS_CONFIG, '"renamed"'), PROXY: in_file(_BOOTSTRAP, "renamed")},
+        {_server(0): "replaced", "here-first-config-publisher": "replaced", _PROXY: "replaced"},
+        {instance(0): _in_models('"renamed"'), PROXY: in_file(_BOOTSTRAP, "renamed")},
     )
 
 
@@ -283,9 +342,9 @@ def _second_model(ground: Ground) -> Edit:
     return Edit(
         "a second model, with an optimized form",
         {"pools[1].models[1]": {"name": "second", "path": path, "optimized": optimized}},
-        {_server(1): "replaced", _PROXY: "replaced"},
+        {_server(1): "replaced", _publisher(1): "replaced", _PROXY: "replaced"},
         {
-            instance(1): in_file(MODELS_CONFIG, '"second_original"'),
+            instance(1): _in_models('"second_original"'),
             PROXY: in_file(_BOOTSTRAP, "second_original"),
         },
     )
@@ -295,21 +354,21 @@ def _slot_edits() -> list[list[Edit]]:
     added = Edit(
         "a slot is added",
         {"pools[0].slots[0].gpus": [0, 3], "pools[0].all_gpus": False},
-        {_server(3): "created", _PROXY: "replaced"},
-        {instance(3): in_file(MODELS_CONFIG, '"renamed"'), PROXY: in_file(_BOOTSTRAP, '"here-gpu3"')},
+        {_server(0): "replaced", _server(3): "created", _PROXY: "replaced"},
+        {instance(3): _in_models('"renamed"'), PROXY: in_file(_BOOTSTRAP, '"here-gpu3"')},
     )
     reordered = Edit("the order of slots", {"pools[0].slots[0].gpus": [3, 0]}, {})
     no_batching = Edit(
         "no batching",
         {"pools[1].batching": REMOVED},
-        {_server(1): "replaced"},
+        {_server(1): "replaced", _publisher(1): "replaced"},
         {instance(1): lacks(argument("--enable_batching=true"))},
     )
     moved = Edit(
         "a slot of another pool",
         {"pools[0].slots[0].gpus": [0], "pools[1].slots[0].gpus": [3, 1]},
         {_server(3): "replaced", _PROXY: "replaced"},
-        {instance(3): in_file(MODELS_CONFIG, '"two"')},
+        {instance(3): _in_models('"two"')},
     )
     removed = Edit(
         "a slot is removed",

@@ -72,3 +72,19 @@ def small_stack(models: Path, *, subnet: IPv4Network, gpus: Sequence[int] = (0, 
             "rollout": {"stop_timeout_s": 5, "health_interval_s": 1},
         }
     )
+
+
+def pools_of_one_gpu(config: Config, names: Sequence[str]) -> Config:
+    """The stack with pools of one GPU each, in the order of GPUs, in place of its one."""
+    [pool] = config["pools"]
+    config["pools"] = [
+        {
+            **copy.deepcopy(pool),
+            "name": name,
+            "slots": [{"node": "here", "gpus": [gpu]}],
+            "models": [{**pool["models"][0], "name": name}],
+            **{key: {} for key in ("gpu_memory", "threads", "server")},
+        }
+        for gpu, name in enumerate(names)
+    ]
+    return config

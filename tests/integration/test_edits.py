@@ -17,7 +17,7 @@ from tests.integration import edits, predict
 from tests.integration.containers import Container
 from tests.integration.docker_cli import DockerCli
 from tests.integration.edits import LANES, REMOVED, Edit, Ground
-from tests.integration.small_stack import free_subnets, small_stack
+from tests.integration.small_stack import free_subnets, pools_of_one_gpu, small_stack
 from tests.pulumi_project import Project, Run
 from tests.stacks import Config, changed, without
 
@@ -115,7 +115,7 @@ def drill(project: Project, engine: DockerCli, tmp_path_factory: pytest.TempPath
         'model_platform: "tensorflow" model_version_policy { latest { num_versions: 3 } } } }'
     )
     subnet, other_subnet = free_subnets(2)
-    config = _three_pools(small_stack(models, subnet=subnet))
+    config = pools_of_one_gpu(small_stack(models, subnet=subnet), LANES)
     ground = Ground(STACK, models, engine.docker_host, other_subnet, free_ports(3))
     project.write_stack(STACK, config)
     try:
@@ -124,21 +124,6 @@ def drill(project: Project, engine: DockerCli, tmp_path_factory: pytest.TempPath
         yield Drill(project, engine, config, ground)
     finally:
         project.destroy(STACK)
-
-
-def _three_pools(config: Config) -> Config:
-    [pool] = config["pools"]
-    config["pools"] = [
-        {
-            **copy.deepcopy(pool),
-            "name": name,
-            "slots": [{"node": "here", "gpus": [gpu]}],
-            "models": [{**pool["models"][0], "name": name}],
-            **{key: {} for key in ("gpu_memory", "threads", "server")},
-        }
-        for gpu, name in enumerate(LANES)
-    ]
-    return config
 
 
 @pytest.mark.integration
@@ -153,7 +138,7 @@ def test_an_edit_does_what_the_table_says_and_the_container_has_the_new_value(
     assert done.did() == {resource: how for each in together for resource, how in each.does.items()}
     replaced = {name for name, identity in done.ids_after.items() if done.ids_before.get(name) != identity}
     for container in done.ids_before.keys() | done.ids_after.keys():
-        resource = "here-envoy-proxy" if container == edits.PROXY else f"{container}-server"
+        resource = edits.resource_of(container)
         assert (container in replaced) == (done.did().get(resource) in ("replaced", "created")), container
     for container in edit.shows:
         shown = done.shown_before[name, container], done.shown_after[name, container]

@@ -27,7 +27,9 @@ from toolchain.tools import Toolchain
 pytestmark = pytest.mark.integration
 
 STACK = "killed"
-FIRST, SECOND, FRONT = (f"{STACK}.local-{name}" for name in ("gpu0", "gpu1", "envoy"))
+FIRST, SECOND, FRONT, FILES = (
+    f"{STACK}.local-{name}" for name in ("gpu0", "gpu1", "envoy", "main-publisher")
+)
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +62,8 @@ def _take_away(engine: DockerCli) -> None:
     if containers := engine.names("container"):
         engine.run("rm", "--force", "--volumes", *containers)
     engine.run("network", "prune", "--force")
+    if volumes := engine.names("volume"):
+        engine.run("volume", "rm", *volumes)
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,10 @@ def _container(name: str, state: str) -> Callable[[DockerCli], bool]:
     )
 
 
+def _volume(engine: DockerCli) -> bool:
+    return f"{STACK}.local-main-config" in engine.names("volume")
+
+
 NETWORK_MADE = Point("a network is made", there=_network("serving"))
 CONTAINER_MADE = Point("the first container runs", there=_container(FIRST, "running"))
 IN_CI = [NETWORK_MADE, CONTAINER_MADE]
@@ -96,6 +104,9 @@ FURTHER = [
     Point("the provider is made", "local-docker created"),
     Point("a network is announced", "Network local-serving creating"),
     Point("the network is written down", "Network local-serving created"),
+    Point("a volume is made", there=_volume),
+    Point("files are being published", there=_container(FILES, "running")),
+    Point("files are published", "local-main-config-publisher created"),
     Point("a container is announced", "Container local-gpu0-server creating"),
     Point("the front end runs", there=_container(FRONT, "running")),
     Point("the first container is written down", "local-gpu0-server created"),

@@ -142,6 +142,27 @@ def test_containers_have_the_limits_and_the_confinement_of_the_plan(
         assert host["Init"] is True
 
 
+def test_a_server_can_write_neither_its_root_nor_its_files_nor_its_models(
+    deployed: Deployed, engine: DockerCli
+) -> None:
+    for instance in deployed.plan.instances:
+        for folder in ("/", "/etc", "/config", "/models/half_plus_two"):
+            refused = f"if (: >{folder}/written); then echo written; else echo refused; fi"
+            assert engine.run("exec", instance.container, "bash", "-c", refused) == "refused", folder
+        assert engine.run("exec", instance.container, "bash", "-c", ": >/tmp/x && echo written") == "written"
+
+
+def test_files_are_published_by_containers_that_end_and_have_neither_gpu_nor_network(
+    deployed: Deployed, engine: DockerCli
+) -> None:
+    [config] = deployed.plan.nodes[0].configs
+    publisher = engine.inspect(config.container)
+    assert (publisher["State"]["Status"], publisher["State"]["ExitCode"]) == ("exited", 0)
+    host = publisher["HostConfig"]
+    assert (host["NetworkMode"], host["DeviceRequests"], host["CapAdd"]) == ("none", None, None)
+    assert (host["CapDrop"], host["RestartPolicy"]["Name"]) == (["ALL"], "no")  # type: ignore[index]
+
+
 def test_nothing_publishes_ports_but_the_front_end(deployed: Deployed, engine: DockerCli) -> None:
     published = {name: engine.run("port", name) for name in engine.names("container")}
     [front_end] = (name for name, ports in published.items() if ports)
@@ -185,12 +206,13 @@ def test_a_batching_change_rolls_one_instance_at_a_time_and_loses_no_request(
         predict.Load(lambda: predict.over_grpc(deployed.grpc_port), clients=2) as over_grpc,
     ):
         changed = project.up(STACK)
-    assert (changed.code, changed.changes().get("replaced")) == (0, 4), changed.output
+    assert (changed.code, changed.changes().get("replaced")) == (0, 4 + 1), changed.output
     assert set(rest.outcomes) == {"answered"}, rest.outcomes
     assert set(over_grpc.outcomes) == {"answered"}, over_grpc.outcomes
     after = engine.ids()
     front_end = deployed.plan.nodes[0].front_end.container
     assert {name for name in after if after[name] == before[name]} == {front_end}
+    assert {config.container for config in deployed.plan.nodes[0].configs} <= after.keys()
     assert _fewest_healthy(engine, since, [instance.container for instance in deployed.plan.instances]) == 3
 
 

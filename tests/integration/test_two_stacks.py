@@ -75,7 +75,7 @@ def both(project: Project, engine: DockerCli, tmp_path_factory: pytest.TempPathF
 
 def test_a_second_stack_on_the_engine_leaves_the_first_alone(both: Both) -> None:
     before = both.ids(FIRST)
-    assert both.up(SECOND) == {"created": 15}
+    assert both.up(SECOND) == {"created": 18}
     assert both.ids(FIRST) == before
     assert both.engine.ids().keys() == before.keys() | both.ids(SECOND).keys()
     for stack in (FIRST, SECOND):
@@ -101,19 +101,26 @@ def test_a_change_of_one_stack_reaches_no_container_of_the_other(both: Both) -> 
     assert both.ids(SECOND) == others
 
 
-def test_a_renamed_pool_keeps_its_instances_and_their_urns(both: Both) -> None:
+def test_a_renamed_pool_is_rolled_to_another_volume_and_keeps_the_urns_of_its_instances(both: Both) -> None:
     ids, urns = both.ids(FIRST), both.urns(FIRST)
     pool = both.configs[FIRST]["pools"][0]
     pool |= {"name": "other", "renamed_from": "main"}
-    assert both.up(FIRST).get("replaced") == 1
-    assert _without_proxy(both.ids(FIRST)) == _without_proxy(ids)
-    assert {urn.rpartition("::")[2] for urn in urns ^ both.urns(FIRST)} == {"main-batching", "other-batching"}
+    # Two servers, Envoy, the volume and what fills it.
+    assert both.up(FIRST).get("replaced") == 5
+    assert ids.keys() ^ both.ids(FIRST).keys() == {"first.here-main-publisher", "first.here-other-publisher"}
+    assert _volumes(both, FIRST) == {"first.here-other-config"}
+    renamed = ("config", "config-volume", "config-publisher")
+    assert {urn.rpartition("::")[2] for urn in urns ^ both.urns(FIRST)} == {
+        "main-batching",
+        "other-batching",
+        *(f"here-{name}-{part}" for name in ("main", "other") for part in renamed),
+    }
     del pool["renamed_from"]
     assert both.up(FIRST).keys() == {"unchanged"}
 
 
-def _without_proxy(ids: dict[str, str]) -> dict[str, str]:
-    return {name: identity for name, identity in ids.items() if not name.endswith("-envoy")}
+def _volumes(both: Both, stack: str) -> set[str]:
+    return {name for name in both.engine.names("volume") if name.startswith(f"{stack}.")}
 
 
 def test_a_renamed_node_is_rolled_one_instance_at_a_time_and_leaves_no_orphan(both: Both) -> None:
@@ -122,14 +129,16 @@ def test_a_renamed_node_is_rolled_one_instance_at_a_time_and_leaves_no_orphan(bo
     config["nodes"][0] |= {"name": "there", "renamed_from": "here"}
     config["pools"][0]["slots"][0]["node"] = "there"
     since = time.time()
-    assert both.up(FIRST).get("replaced") == 3
+    assert both.up(FIRST).get("replaced") == 3 + 2
     assert [life for life in _lives(both.engine, since) if "gpu" in life[0]] == [
         ("first.here-gpu0", "die"),
         ("first.there-gpu0", "health_status: healthy"),
         ("first.here-gpu1", "die"),
         ("first.there-gpu1", "health_status: healthy"),
     ]
-    assert both.ids(FIRST).keys() == {"first.there-gpu0", "first.there-gpu1", "first.there-envoy"}
+    there = ("gpu0", "gpu1", "envoy", "other-publisher")
+    assert both.ids(FIRST).keys() == {f"first.there-{name}" for name in there}
+    assert _volumes(both, FIRST) == {"first.there-other-config"}
     assert (both.ids(SECOND), both.engine.names("network")) == (others, networks)
     del config["nodes"][0]["renamed_from"]
     assert both.up(FIRST).keys() == {"unchanged"}

@@ -1,3 +1,6 @@
+import errno
+import os
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -111,6 +114,7 @@ def test_drills_run_only_when_they_are_named(
     monkeypatch.setattr(tiers, "_run", note)
     monkeypatch.setattr(tiers, "_python", lambda: None)
     monkeypatch.setattr(tiers, "_lint_outcome", lambda: Outcome("lint", 1.0))
+    monkeypatch.setattr(tiers, "_pull_request_outcome", lambda: Outcome("pr-check", 1.0))
     assert cli.main(["test", *names]) == 0
     assert seen == ran
 
@@ -166,3 +170,80 @@ def test_a_tier_whose_needs_cannot_be_met_fails_and_the_others_still_run(
         "FAILED",
         "ok",
     ]
+
+
+@pytest.mark.parametrize(
+    ("stack", "said"),
+    [
+        ("", "STACK is empty: name a stack, or leave it out for local; stacks here: local, prod"),
+        ("../prod", "STACK='../prod' is no name of a stack; stacks here: local, prod"),
+        ("team/tf-serving/prod", "STACK='team/tf-serving/prod' is no name of a stack"),
+        ("a b", "STACK='a b' is no name of a stack"),
+        ("\x1b[2J", r"STACK='\x1b[2J' is no name of a stack"),
+        ("x" * 5000, f"STACK='{'x' * 60}' is no name of a stack"),
+    ],
+)
+@pytest.mark.parametrize("command", ["preview", "up", "down", "heal", "preflight", "pin"])
+def test_what_is_no_name_of_a_stack_is_told_as_that(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    command: str,
+    stack: str,
+    said: str,
+) -> None:
+    monkeypatch.setattr(paths, "LOCAL", tmp_path)
+    assert cli.main([command, f"--stack={stack}"]) == 1
+    assert capsys.readouterr().err.startswith(f"make {command}: {said}")
+
+
+def test_arguments_that_no_shell_could_split_are_told_as_that(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["preview", "--arguments=--message 'first"])
+    assert "ARGS=--message 'first cannot be split into words: No closing quotation" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENOSPC])
+def test_a_checkout_that_cannot_be_written_is_a_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int
+) -> None:
+    def refuses(_path: Path, *_arguments: object, **_options: object) -> None:
+        raise OSError(number, os.strerror(number), "/checkout/.local")
+
+    monkeypatch.setattr(Path, "mkdir", refuses)
+    assert cli.main(["up"]) == 1
+    said = f"make up: /checkout/.local: {os.strerror(number)}. Tools, locks and the local stack's state are"
+    assert capsys.readouterr().err.startswith(said)
+
+
+def test_another_error_of_the_system_is_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_stack: str, _arguments: list[str]) -> int:
+        raise FileNotFoundError(errno.ENOENT, "gone", "/x")
+
+    monkeypatch.setattr(up, "preview", fails)
+    with pytest.raises(FileNotFoundError):
+        cli.main(["preview"])
+
+
+@pytest.mark.parametrize("stack", ["pro'd", 'pro"d', "$(id)", "`id`", "-x", "pro;d"])
+def test_make_hands_the_stack_on_as_it_is(stack: str) -> None:
+    # Two dollars are one to make, whoever types them.
+    done = make("preview", f"STACK={stack.replace('$', '$$')}")
+    assert done.returncode != 0
+    assert f"make preview: STACK={stack!a} is no name of a stack" in done.stderr
+
+
+def test_make_works_where_the_shell_tells_python_to_leave_out_the_current_folder() -> None:
+    done = make("preflight", "STACK=nowhere", PYTHONSAFEPATH="1")
+    assert "make preflight: There is no Pulumi.nowhere.yaml" in done.stderr
+
+
+def make(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        ["make", "--no-print-directory", *arguments],
+        cwd=paths.ROOT,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )

@@ -140,12 +140,21 @@ def test_another_docker_host_than_the_stacks_is_refused(
         docker_host.ensure_engine()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"docker_host": "x"}', '{"docker_host": "x", "what": 1}'])
-def test_a_spoilt_record_means_that_nothing_was_chosen(checkout: Path, text: str) -> None:
+def test_without_a_record_nothing_was_chosen(checkout: Path) -> None:
+    assert docker_host.recorded() is None
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"[]", b"\xff", b'{"docker_host": "x"}', b'{"docker_host": 3, "private": true}']
+)
+def test_a_spoilt_record_is_told_with_what_to_do(checkout: Path, text: bytes) -> None:
     record = checkout / "docker" / "engine.json"
     record.parent.mkdir()
-    record.write_text(text)
-    assert docker_host.recorded() is None
+    record.write_bytes(text)
+    with pytest.raises(
+        UserError, match=r"engine\.json is damaged: .* Remove it, and the engine is chosen anew"
+    ):
+        docker_host.recorded()
 
 
 def test_the_private_engine_stays_clear_of_the_subnets_that_the_stack_declares(checkout: Path) -> None:

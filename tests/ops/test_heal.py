@@ -11,11 +11,12 @@ from ops.hosts import Host, Result
 from ops.stack import Stack
 from ops.state import Backend
 
-CONTAINER, NETWORK, HALF_MADE = "c" * 64, "n" * 64, "h" * 64
+CONTAINER, NETWORK, HALF_MADE, VOLUME = "c" * 64, "n" * 64, "h" * 64, "prod.gpu-01-main-config"
 RESOURCES = [
     {"urn": "a component"},
     {"id": CONTAINER},
     {"id": NETWORK},
+    {"id": VOLUME},
     {"id": HALF_MADE, "initErrors": ["container failed to be in healthy state"]},
 ]
 STATE = {"deployment": {"resources": RESOURCES}}
@@ -51,7 +52,7 @@ class FakeEngine(Host):
             return Result(0, "", "")
         chosen = {word for word in arguments if word.startswith("--filter")}
         # As the plan labels them: a network has no node's label.
-        labels = {"stack": "prod"} | ({"node": self.node} if arguments[0] == "ps" else {})
+        labels = {"stack": "prod"} | ({} if arguments[0] == "network" else {"node": self.node})
         assert chosen == {f"--filter=label=tf-serving.{key}={value}" for key, value in labels.items()}
         return Result(0, self.there.get(arguments[0], ""), "")
 
@@ -71,13 +72,18 @@ def ids(*lines: tuple[str, ...]) -> str:
 STRAYS = {
     "network": ids((NETWORK, "prod.gpu-01-front"), ("1" * 64, "prod.gpu-01-serving")),
     "ps": ids((CONTAINER, "prod.gpu-01-gpu0", "running"), ("2" * 64, "prod.gpu-01-gpu1", "exited")),
+    "volume": ids((VOLUME, VOLUME), ("prod.gpu-01-old-config", "prod.gpu-01-old-config")),
 }
 
 
 def test_what_the_state_does_not_know_is_removed_containers_first_and_the_rest_stays() -> None:
     healed, node = stack(), engine(STRAYS)
     assert reconcile(healed, {"gpu-01": node}, ask=False) == 0
-    assert node.removed == [f"rm --force --volumes {'2' * 64}", f"network rm {'1' * 64}"]
+    assert node.removed == [
+        f"rm --force --volumes {'2' * 64}",
+        f"network rm {'1' * 64}",
+        "volume rm prod.gpu-01-old-config",
+    ]
     assert healed.ran == [("refresh", "--yes", "--skip-preview", "--clear-pending-creates")]
 
 
@@ -96,6 +102,27 @@ def test_what_was_left_half_made_or_does_not_run_is_removed_though_the_state_kno
 ) -> None:
     node = engine({"ps": ids((container, "prod.gpu-01-gpu0", state))})
     reconcile(stack(), {"gpu-01": node}, ask=False)
+    assert node.removed == [f"rm --force --volumes {container}"] * removed
+
+
+@pytest.mark.parametrize(
+    ("container", "role", "state", "removed"),
+    [
+        (CONTAINER, "publisher", "exited", False),
+        (CONTAINER, "instance", "exited", True),
+        (CONTAINER, "publisher", "created", True),
+        (HALF_MADE, "publisher", "exited", True),
+        ("2" * 64, "publisher", "exited", True),
+    ],
+)
+def test_a_publisher_that_ended_stays_where_the_state_has_it_whole(
+    container: str, role: str, state: str, removed: bool
+) -> None:
+    known = ("3" * 64, "prod.gpu-01-gpu0", "running", "instance")
+    there = ids((container, "prod.gpu-01-main-publisher", state, role), known)
+    healed = replace(stack(), state={"deployment": {"resources": [*RESOURCES, {"id": "3" * 64}]}})
+    node = engine({"ps": there})
+    reconcile(healed, {"gpu-01": node}, ask=False)
     assert node.removed == [f"rm --force --volumes {container}"] * removed
 
 

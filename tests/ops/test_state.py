@@ -230,3 +230,17 @@ def test_no_proxy_stands_between_pulumis_own_processes(tmp_path: Path) -> None:
     stack.pulumi.write_text("#!/bin/sh\nprintenv no_proxy NO_PROXY\n")
     stack.pulumi.chmod(0o700)
     assert stack.query("whoami").split() == ["example.com,localhost,127.0.0.1"] * 2
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"null", b"\xff", b'{"checkpoint": 3}'])
+def test_a_damaged_state_is_told_though_the_salt_is_known(tmp_path: Path, text: bytes) -> None:
+    backend = Backend(tmp_path)
+    backend.prepare()
+    backend.salt.write_text("encryptionsalt: v1:x\n")
+    state = backend.state / ".pulumi" / "stacks" / "tf-serving" / "local.json"
+    state.parent.mkdir(parents=True)
+    state.write_bytes(text)
+    with pytest.raises(
+        UserError, match=r"is no state that can be read\. `cp .*local\.json\.bak .*local\.json`"
+    ):
+        backend.recover_salt("local")

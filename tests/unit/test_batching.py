@@ -1,7 +1,7 @@
 """`batching.config` as the server reads it."""
 
 from components import server_protos
-from components.batching import batching_parameters
+from components.batching_parameters import batching_parameters
 from tests import stacks
 from tests.stacks import changed, one_node, without
 

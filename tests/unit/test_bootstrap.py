@@ -86,6 +86,7 @@ def test_each_pool_has_its_own_instances_by_name_on_both_protocols(plan: FrontEn
     found = pool_clusters(plan)
     for pool in plan.pools:
         for prefix, port in (("rest", 8501), ("grpc", 8500)):
+            found.pop(f"{prefix}-{pool.name}_sticky", None)
             [locality] = found.pop(f"{prefix}-{pool.name}")["load_assignment"]["endpoints"]
             endpoints = [entry["endpoint"] for entry in locality["lb_endpoints"]]
             assert [endpoint["hostname"] for endpoint in endpoints] == [e.name for e in pool.endpoints]

@@ -19,6 +19,10 @@ def sized(gpu_mib: int, model: str | None = "a100-40g", **more: object) -> stack
     return config
 
 
+def on_card(model: str, gpu_mib: int) -> stacks.Config:
+    return changed(sized(gpu_mib, model=model), IMAGE, "tensorflow/serving:2.15.1-gpu")
+
+
 def on_disk(disk_mib: int, container_mib: int) -> stacks.Config:
     config = changed(one_node(), f"{MODEL}.disk_mib", disk_mib)
     return changed(config, "pools[0].memory.container_mib", container_mib)
@@ -43,11 +47,18 @@ HALF = (40960 - 1536) // 2
 ORIGINAL = {"kind": "fp16", "path": "/srv/models/half"}
 ALONE = ORIGINAL | {"keep_original": False}
 
+# What TensorFlow leaves alone depends on the card's generation.
+CARDS = [("v100-16g", 16384, 1050), ("t4", 15360, 1050), ("l4", 23034, 1536), ("h100-80g", 81559, 1800)]
+
 REFUSED = [
     # models_fit_twice
     (
         sized(HALF + 1),
         f"pools[0].models: need {2 * HALF + 2} MiB of GPU memory while a new version replaces an old one, ",
+    ),
+    *(
+        (on_card(model, (memory - reserve) // 2 + 1), "pools[0].models: need ")
+        for model, memory, reserve in CARDS
     ),
     (sized(HALF, versions={"latest": 2}), f"pools[0].models: need {3 * HALF} MiB of GPU memory"),
     (sized(HALF, optimized=ORIGINAL), f"pools[0].models: need {4 * HALF} MiB of GPU memory"),
@@ -109,6 +120,7 @@ ACCEPTED = [
     sized(HALF, optimized=ALONE),
     changed(sized(10240), "pools[0].gpu_memory", {"fraction": 0.5}),
     changed(stacks.with_mig(), "pools[1].models[0].gpu_mib", (40192 - 1536) // 2),
+    *(on_card(model, (memory - reserve) // 2) for model, memory, reserve in CARDS),
     on_disk(500, 1000),
     card("h100-80g", "2.15.1"),
     card("l4", "2.14.1"),

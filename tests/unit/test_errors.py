@@ -22,7 +22,7 @@ def test_none_is_a_value_that_is_shown() -> None:
 
 def test_a_long_value_is_cut() -> None:
     said = str(Problem("nodes", "is no list", "x" * 500))
-    assert said == f"nodes: '{'x' * 76}...: is no list"
+    assert said == f"nodes: '{'x' * 57}...{'x' * 58}': is no list"
 
 
 def test_an_error_counts_its_problems_and_says_that_nothing_was_changed() -> None:
@@ -214,3 +214,18 @@ def test_a_label_that_is_no_label_is_told_at_its_own_path() -> None:
     assert stacks.refusal(config) == [
         "pools[0].models[0].labels.can-ary: 'can-ary': accepted: letters, digits and '_', at most 63"
     ]
+
+
+def test_nothing_that_a_stack_file_holds_moves_the_cursor_of_a_terminal() -> None:
+    config = stacks.one_node() | {"\x1b[2Jgone": 1, "\u202eturned": "\x1b[31m"}
+    config["nodes"][0]["docker"]["endpoint"] = "\x1b]0;title\x07"
+    said = stacks.refusal(config)
+    assert [line for line in said if not line.isprintable()] == []
+    assert sum("\\x1b[2Jgone: 1: unknown key" in line for line in said) == 1
+
+
+def test_a_long_key_is_cut_in_the_middle_and_so_is_a_long_value() -> None:
+    (said,) = stacks.refusal(stacks.one_node() | {"a" + "k" * 5000 + "z": "b" + "v" * 5000 + "y"})
+    key, value, _ = said.split(": ", 2)
+    assert (len(key), key[0], key[-1], "..." in key) == (120, "a", "z", True)
+    assert (len(value), value[:2], value[-2:], "..." in value) == (120, "'b", "y'", True)

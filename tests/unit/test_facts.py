@@ -151,6 +151,11 @@ def test_no_profile_of_a_gpu_takes_more_than_the_gpu_has(name: str, card: GpuMod
         assert 0.9 * memory_gb * 1000 < size.memory_mib <= memory_gb * 1024, f"{name} {profile}"
 
 
+@pytest.mark.parametrize("card", facts().gpus.values(), ids=facts().gpus)
+def test_of_each_gpu_it_is_known_what_tensorflow_leaves_alone(card: GpuModel) -> None:
+    assert 0 < facts().reserve_mib(card) < card.memory_mib
+
+
 @pytest.mark.parametrize(("name", "machine"), facts().hardware.items())
 def test_the_slots_of_a_machine_have_cpus_of_their_own_on_their_socket(name: str, machine: Hardware) -> None:
     assert machine.gpu in facts().gpus

@@ -112,6 +112,7 @@ def good(draw: Draw) -> Config:
     random.Random(draw(st.integers(0, 999))).shuffle(free)  # noqa: S311 - an order, no secret
     count = draw(st.integers(1, min(4, len(free))))
     return {
+        "owner": "ml-platform",
         "nodes": nodes,
         "images": {
             "server": f"tensorflow/serving:{draw(st.sampled_from(IMAGES))}-gpu",

@@ -102,3 +102,23 @@ def test_instances_of_two_nodes_never_get_one_name() -> None:
     main |= {"name": "gpu1", "sharing": True, "slots": [{"node": "a", "gpus": [0]}]}
     text |= {"slots": [{"node": "a-gpu0", "gpus": [1]}]}
     assert any("its instance a-gpu0-gpu1 is named like" in line for line in refusal(config))
+
+
+def test_volumes_of_two_nodes_never_get_one_name() -> None:
+    config = stacks.two_nodes()
+    config["nodes"][0]["name"], config["nodes"][1]["name"] = "a", "a-b"
+    main, text = config["pools"]
+    main |= {"name": "b-c", "slots": [{"node": "a", "gpus": [0]}]}
+    text |= {"name": "c", "slots": [{"node": "a-b", "gpus": [1]}]}
+    assert any("its volume a-b-c-config is named like that of pools[0]" in line for line in refusal(config))
+
+
+def test_an_instance_is_never_named_like_the_container_that_publishes_files() -> None:
+    config = stacks.sharing()
+    main, text = config["pools"]
+    main |= {"name": "publisher"}
+    text |= {"name": "gpu0"}
+    said = refusal(config)
+    assert any(
+        "its instance gpu-01-gpu0-publisher is named like that of the publisher" in line for line in said
+    )

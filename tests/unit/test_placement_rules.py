@@ -146,7 +146,10 @@ REFUSED = [
         ["nodes[1].address: 'gpu-01.example.com': is also nodes[0].address"],
     ),
     # subnets_have_room
-    (crowd(115), ["nodes[0].subnet: '172.29.80.0/24': has room for 113 pools that share its slots, not for"]),
+    (
+        crowd(102),
+        ["nodes[0].subnet: '172.29.80.0/24': has room for 101 instances on shared slots, not for 102;"],
+    ),
     # former_names_are_free
     (
         renamed("nodes[0]", "gpu-02"),
@@ -190,7 +193,7 @@ ACCEPTED = [
         "nodes[1].docker.endpoint",
         "ssh://gpu-01:2222",
     ),
-    crowd(114),
+    crowd(101),
     renamed("nodes[0]", "gpu-00"),
     renamed("pools[0]", "gpu-01"),
     changed(renamed("pools[0]", "old"), "nodes[0].renamed_from", "old"),

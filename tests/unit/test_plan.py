@@ -177,9 +177,32 @@ def test_labels_say_whose_a_container_is() -> None:
         "tf-serving.role": "instance",
         "tf-serving.instance": "gpu-01-gpu1",
         "tf-serving.gpu": stacks.uuid(1),
+        "tf-serving.pool": "main",
+        "tf-serving.slot": "gpu1",
+        "tf-serving.models": "resnet50",
+        "tf-serving.owner": "ml-platform",
+        "tf-serving.load-timeout-s": "600",
     }
+    assert dict(found.nodes[0].front_end.labels)["tf-serving.owner"] == "ml-platform"
+    assert "tf-serving.owner" not in dict(found.nodes[0].network_labels)
     assert dict(found.nodes[0].front_end.labels)["tf-serving.role"] == "front-end"
     assert list(found.instances[1].labels) == sorted(found.instances[1].labels)
+
+
+def test_a_label_names_every_model_and_part_and_what_gives_up_isolation() -> None:
+    text = dict(plan(two_nodes()).instances[-1].labels)
+    assert (text["tf-serving.models"], text["tf-serving.load-timeout-s"]) == ("bert,tagger", "90")
+    assert dict(plan(stacks.with_mig()).instances[1].labels)["tf-serving.slot"] == "gpu0-mig1"
+    everything = dict(plan(stacks.with_all_gpus()).instances[0].labels)
+    assert everything["tf-serving.slot"] == "gpu0,gpu1,gpu2,gpu3"
+    assert everything["tf-serving.all-gpus"] == "true"
+    assert dict(plan(stacks.sharing()).instances[0].labels)["tf-serving.sharing"] == "true"
+    assert not {"tf-serving.all-gpus", "tf-serving.sharing"} & set(text)
+
+
+def test_the_owner_is_the_stack_where_it_is_not_said() -> None:
+    config = stacks.without(one_node() | {"environment": "staging"}, "owner")
+    assert dict(plan(config, stack="qa").instances[0].labels)["tf-serving.owner"] == "qa"
 
 
 def test_the_same_settings_give_the_same_plan() -> None:

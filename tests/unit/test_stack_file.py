@@ -222,6 +222,7 @@ def test_keys_are_listed_for_every_object_of_a_stack_file() -> None:
         "pools[].memory",
         "pools[].threads",
         "pools[].server",
+        "pools[].balancing",
         "front_end",
         "rollout",
     }
@@ -232,3 +233,8 @@ def test_rules_across_the_file_are_checked_on_load() -> None:
     config = stacks.changed(stacks.one_node(), "pools[0].slots[0].node", "gpu-02")
     with pytest.raises(SettingsError, match="no such node; accepted: gpu-01"):
         load_settings(config, NAME)
+
+
+def test_a_setting_that_is_given_with_and_without_our_prefix_is_refused(tmp_path: Path) -> None:
+    said = refusal(tmp_path, GOOD + "  pools: []\n")
+    assert said.splitlines()[1:] == ["  - tf-serving:pools: is also given as pools: keep one of them"]

@@ -69,3 +69,9 @@ def test_words_that_only_resemble_them_are_accepted(text: str) -> None:
 def test_a_model_path_with_a_password_is_refused_without_showing_it() -> None:
     said = refusal(changed(one_node(), "pools[0].models[0].path", "s3://me:hunter2@bucket/model"))
     assert "hunter2" not in " ".join(said)
+
+
+def test_prod_says_whom_to_ask() -> None:
+    silent = stacks.without(one_node(), "owner")
+    assert refusal(silent) == ["owner: is required in prod: the team to ask about what runs"]
+    assert stacks.problems(silent | {"environment": "staging"}) == ()

@@ -1,0 +1,42 @@
+"""The part of the Plan that says on which volume a pool's servers on a node find their files."""
+
+from dataclasses import dataclass
+
+from components.labels import Labels, labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigPlan:
+    """Files on a volume of a node, and the container that writes them there and ends."""
+
+    name: str
+    """Unique in the stack (`gpu-01-main-config`)."""
+    former_name: str | None
+    """What it was called before its node or its pool was renamed."""
+    node: str
+    pool: str
+    volume: str
+    container: str
+    """Both unique on the Docker Engine."""
+    image: str
+    volume_labels: Labels
+    labels: Labels
+
+
+def config_plan(
+    stack: str, owner: str, node: str, pool: str, *, former: tuple[str, str], image: str
+) -> ConfigPlan:
+    """Where the files of a pool's servers on a node are; `former` are the names of both before."""
+    name, before = f"{node}-{pool}", "-".join(former)
+    return ConfigPlan(
+        name=f"{name}-config",
+        former_name=f"{before}-config" if before != name else None,
+        node=node,
+        pool=pool,
+        volume=f"{stack}.{name}-config",
+        container=f"{stack}.{name}-publisher",
+        image=image,
+        # Only what never changes under one name: a volume cannot be labelled anew.
+        volume_labels=labels(stack, {"node": node, "role": "config"}),
+        labels=labels(stack, {"owner": owner, "node": node, "role": "publisher", "pool": pool}),
+    )

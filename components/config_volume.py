@@ -1,0 +1,129 @@
+"""ConfigVolume: files on a volume of a node, put there by a container that does only that."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pulumi
+import pulumi_docker as docker
+
+from components.config_plan import ConfigPlan
+from components.container import Attachment, ContainerArgs, Health, VolumeMount, make_container
+
+_DATA = Path(__file__).parent / "data"
+_FROM = "/publish"
+_VOLUME = "/volume"
+_MEMORY_MIB = 32
+_PATIENCE_S = 60
+# The script says so itself, in a file of its own root: a container that failed never gets healthy.
+_PROBE = f"[[ -e {_FROM}/done ]] && : >{_FROM}/seen"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedFile:
+    """A file on the volume: text, permissions, and the number of the user who owns it (None: root)."""
+
+    text: pulumi.Input[str]
+    mode: int = 0o644
+    owner: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigVolumeArgs:
+    """`plan` is plain; `files` maps a name on the volume to what stands there.
+
+    `then` is a script that `data/publish.sh` goes on with, `then_files` what it reads, by name, from a folder
+    of its own; `attachments` are networks that it needs, `patience_s` how long `up` waits for it. `image` is
+    the pull of its image, which is only waited for.
+    """
+
+    plan: ConfigPlan
+    files: Mapping[str, PublishedFile]
+    then: str | None = None
+    then_files: Mapping[str, pulumi.Input[str]] | None = None
+    attachments: Sequence[Attachment] = ()
+    patience_s: int = _PATIENCE_S
+    image: pulumi.Resource | None = None
+
+
+class ConfigVolume(pulumi.ComponentResource):
+    """A named volume, and the one-shot container that fills it.
+
+    Other text replaces that container alone; who mounts the volume reads on. Needs the node's Docker provider
+    in `opts.providers`. `publisher` is to be waited for. Output: `volume`, the volume's name in the engine,
+    known before it exists.
+    """
+
+    volume: pulumi.Output[str]
+    publisher: docker.Container
+
+    def __init__(self, name: str, args: ConfigVolumeArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("tf-serving:config_volume:ConfigVolume", name, None, opts)
+        plan = args.plan
+        volume = docker.Volume(
+            f"{name}-volume",
+            name=plan.volume,
+            driver="local",
+            labels=[docker.VolumeLabelArgs(label=label, value=value) for label, value in plan.volume_labels],
+            # Another label would be another volume of the same name: the engine hands out the one that is
+            # there, and the provider would then remove it.
+            opts=pulumi.ResourceOptions(parent=self, ignore_changes=["labels"]),
+        )
+        self.publisher = make_container(
+            f"{name}-publisher",
+            _publisher(args),
+            parent=self,
+            depends_on=[volume, *([args.image] if args.image else [])],
+        )
+        self.volume = pulumi.Output.from_input(plan.volume)
+        self.register_outputs({"volume": self.volume})
+
+
+def _publisher(args: ConfigVolumeArgs) -> ContainerArgs:
+    plan = args.plan
+    uploads = {f"{_FROM}/files/{name}": file for name, file in args.files.items()}
+    scripts = {"publish.sh": script("publish.sh"), "list": _list(args.files)}
+    if args.then is not None:
+        scripts["then.sh"] = args.then
+    owners = {path: file.owner for path, file in uploads.items() if file.owner is not None}
+    return ContainerArgs(
+        name=plan.container,
+        image=plan.image,
+        entrypoint="/bin/bash",
+        arguments=(f"{_FROM}/publish.sh", _FROM, _VOLUME),
+        # Where the NVIDIA runtime is the engine's default, the image's own `all` would hand over every GPU.
+        environment=("NVIDIA_VISIBLE_DEVICES=void",),
+        user="0:0",
+        capabilities=("CAP_CHOWN",) if owners else (),
+        files={
+            **{f"{_FROM}/{name}": text for name, text in scripts.items()},
+            **{path: file.text for path, file in uploads.items()},
+            **{f"{_FROM}/then/{name}": text for name, text in (args.then_files or {}).items()},
+        },
+        owners=owners,
+        volumes={_VOLUME: VolumeMount(volume=plan.volume, writable=True)},
+        attachments=args.attachments,
+        once=True,
+        memory_mib=_MEMORY_MIB,
+        health=Health(
+            probe=("CMD", "/bin/bash", "-c", _PROBE), interval_s=1, timeout_s=5, patience_s=args.patience_s
+        ),
+        stop_timeout_s=5,
+        labels=plan.labels,
+    )
+
+
+def _list(files: Mapping[str, PublishedFile]) -> str:
+    """One line a file, as `data/publish.sh` reads it."""
+    lines = [
+        f"{file.mode:04o} {'-' if file.owner is None else file.owner} {name}\n"
+        for name, file in sorted(files.items())
+    ]
+    return "".join(lines) or "\n"  # an upload cannot be empty
+
+
+@cache
+def script(name: str) -> str:
+    """The text of a script in `data/`."""
+    return (_DATA / name).read_text(encoding="utf-8")

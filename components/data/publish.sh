@@ -1,0 +1,82 @@
+#!/bin/bash
+# Puts files into a volume whole: who reads there sees a file as it was or as it is to be, never half of it.
+#
+#   publish.sh FROM VOLUME
+#
+# FROM/list has a line for each file, `<mode> <owner or -> <name>`; the text is in FROM/files/<name>. A file
+# that the list no longer names stays for a while: what runs and is not changed yet may be started again.
+# Where there is a FROM/then.sh, it is read after that: it goes on from here, with the functions below.
+#
+# FROM/done appears once all of it is done; that is what the health check asks for. Of tools it needs cat,
+# chmod, cp, ls, mkdir, mv, rm and sleep alone.
+set -euo pipefail
+
+from=$1
+volume=$2
+generations=$volume/.generations
+generations_kept=10
+
+say() { printf '%s\n' "$*"; }
+
+fail() {
+  say "FAILED: $*" >&2
+  exit 1
+}
+
+# put TEXT-FILE MODE OWNER NAME: the file VOLUME/NAME holds that text from one moment to the next.
+put() {
+  local staged=$volume/.new.$4
+  rm -f "$staged"
+  (umask 077 && cp "$1" "$staged")
+  chmod "$2" "$staged"
+  # Root without its capabilities can give a file away, but cannot change it any more: so this comes last. It
+  # takes the owner from the upload, as there need not be a chown.
+  if [[ $3 != - ]]; then cp --attributes-only --preserve=ownership "$1" "$staged"; fi
+  if [[ -n $(type -P sync) ]]; then sync "$staged"; fi
+  mv -fT "$staged" "$volume/$4"
+}
+
+# remember NAMES: the files of this generation stay, and so do those of the last few before it.
+remember() {
+  local lines=() line name dropped kept
+  if [[ -e $generations ]]; then
+    while read -r line; do
+      if [[ $line != "$1" ]]; then lines+=("$line"); fi
+    done <"$generations"
+  fi
+  lines+=("$1")
+  dropped=$((${#lines[@]} > generations_kept ? ${#lines[@]} - generations_kept : 0))
+  kept=" ${lines[*]:dropped} "
+  for name in ${lines[*]:0:dropped}; do
+    if [[ $kept != *" $name "* ]]; then rm -f "$volume/$name"; fi
+  done
+  printf '%s\n' "${lines[@]:dropped}" >"$generations.new"
+  mv -fT "$generations.new" "$generations"
+}
+
+names=()
+while read -r mode owner name; do
+  if [[ -z $name ]]; then continue; fi
+  put "$from/files/$name" "$mode" "$owner" "$name"
+  names+=("$name")
+done <"$from/list"
+if ((${#names[@]})); then
+  remember "${names[*]}"
+  say "published ${names[*]}"
+fi
+
+if [[ -e $from/then.sh ]]; then
+  # shellcheck source=/dev/null
+  . "$from/then.sh"
+fi
+
+: >"$from/done"
+# The health check leaves FROM/seen once it found that. Who waits for the container looks once a second and
+# must meet it healthy, which one that has ended is not.
+for ((waited = 0; waited < 300; waited++)); do
+  if [[ -e $from/seen ]]; then
+    sleep 4
+    break
+  fi
+  sleep 0.2
+done

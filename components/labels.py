@@ -1,0 +1,38 @@
+"""What every container carries: whose it is and, on an instance, what it owns.
+
+A policy, or whoever meets a container on its machine, can tell from these alone.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from components.pool_settings import Pool
+from components.slots import Slot
+
+Labels = tuple[tuple[str, str], ...]
+
+
+def labels(stack: str, named: Mapping[str, str]) -> Labels:
+    """Labels of something of a stack, in order; `named` are short (`role`)."""
+    return tuple(sorted((f"tf-serving.{name}", value) for name, value in {"stack": stack, **named}.items()))
+
+
+def instance_labels(
+    stack: str, *, owner: str, node: str, name: str, pool: Pool, slots: Sequence[Slot], models: Sequence[str]
+) -> Labels:
+    """Labels of an instance; what gives up isolation is said, so that nothing does so unseen."""
+    given_up = {"sharing": pool.sharing, "all-gpus": pool.all_gpus}
+    return labels(
+        stack,
+        {
+            "owner": owner,
+            "node": node,
+            "role": "instance",
+            "instance": name,
+            "pool": pool.name,
+            "slot": ",".join(slot.name for slot in slots),
+            "gpu": ",".join(slot.uuid for slot in slots),
+            "models": ",".join(sorted(models)),
+            "load-timeout-s": str(pool.load_timeout_s),
+            **{given: "true" for given, said in given_up.items() if said},
+        },
+    )

@@ -1,0 +1,48 @@
+"""The files that a server reads, on the volume of its pool.
+
+What it reads once, as it starts, has a name with a hash of the text: another text is another argument of the
+server, so that it is replaced, and one that is not replaced yet still finds its own when it starts again.
+"""
+
+import hashlib
+
+from components.batching_parameters import batching_parameters
+from components.model_config import models_config
+from components.monitoring import monitoring_config
+from components.plan import InstancePlan
+
+FOLDER = "/config"
+"""Where a server sees the volume, read-only."""
+
+
+def server_files(instance: InstancePlan) -> dict[str, str]:
+    """Text by name of all files of an instance; those of a pool's instances are the same."""
+    files = {models_file(instance): models_config(instance.models), monitoring_file(): monitoring_config()}
+    batching = batching_file(instance)
+    if batching is not None and instance.batching is not None:
+        files[batching] = batching_parameters(instance.batching)
+    return files
+
+
+def models_file(instance: InstancePlan) -> str:
+    """Name of the list of models."""
+    return _named("models", models_config(instance.models))
+
+
+def monitoring_file() -> str:
+    """Name of the file that turns on the metrics page."""
+    return _named("monitoring", monitoring_config())
+
+
+def batching_file(instance: InstancePlan) -> str | None:
+    """Name of the batching parameters; None where a pool does not batch."""
+    return None if instance.batching is None else _named("batching", batching_parameters(instance.batching))
+
+
+def path(name: str) -> str:
+    """Where a server sees a file of that name."""
+    return f"{FOLDER}/{name}"
+
+
+def _named(what: str, text: str) -> str:
+    return f"{what}-{hashlib.sha256(text.encode()).hexdigest()[:12]}.config"

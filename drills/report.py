@@ -1,0 +1,55 @@
+"""docs/drills.md: one row for each drill and protocol, kept as each is played."""
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from drills.records import ANSWERED, summary
+from tests.pulumi_project import CHECKOUT
+
+if TYPE_CHECKING:
+    from drills.scenarios import Play
+    from drills.stage import Traffic
+
+FILE = CHECKOUT / "docs" / "drills.md"
+_HEAD = """# Drills
+
+Written by `make drills`: each is played on a real Docker Engine and the real Envoy, with the simulator as the
+server, while clients ask over REST and gRPC at a constant rate and count every request. They retry nothing.
+
+| # | drill | what must hold | protocol | requests | failed | p50, ms | p99, ms | longest gap, s |
+|---|---|---|---|---|---|---|---|---|
+"""
+_ROW = re.compile(r"^\| (\d+) \|")
+
+
+def row(play: "Play", traffic: "Traffic") -> str:
+    """The rows of a drill that was played."""
+    rows = []
+    for protocol, requests in traffic.requests.items():
+        if not any(request.outcome == ANSWERED for request in requests):
+            rows.append(
+                f"| {play.number} | {play.title} | {play.holds} | {protocol} | {len(requests)} | all | | | |"
+            )
+            continue
+        found = summary(requests)
+        figures = f"{found.p50_ms:.1f} | {found.p99_ms:.1f} | {found.longest_gap_s:.2f}"
+        counts = f"{found.requests} | {found.failures}"
+        rows.append(f"| {play.number} | {play.title} | {play.holds} | {protocol} | {counts} | {figures} |")
+    return "\n".join(rows)
+
+
+def failed(play: "Play") -> str:
+    """The row of a drill that did not hold."""
+    return f"| {play.number} | {play.title} | **did not hold**: {play.holds} | | | | | | |"
+
+
+def keep(lines: Mapping[int, str], foot: str) -> None:
+    """Write the rows of this run, and those of earlier ones for drills that were not played in it."""
+    kept: dict[int, list[str]] = {}
+    if FILE.exists():
+        for line in FILE.read_text().splitlines():
+            if found := _ROW.match(line):
+                kept.setdefault(int(found[1]), []).append(line)
+    rows = {**{number: "\n".join(rows) for number, rows in kept.items()}, **lines}
+    FILE.write_text(_HEAD + "\n".join(rows[number] for number in sorted(rows)) + f"\n\n{foot}\n")

@@ -1,0 +1,212 @@
+"""What a drill is played on: an engine of its own with a stack of four instances, and clients that ask."""
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from drills.records import Request
+from images.build import ensure_images
+from ops.daemon import processes_with, send
+from ops.engine import PrivateEngine
+from tests.integration.docker_cli import DockerCli
+from tests.integration.drill import Config, Drill, descendants, environment, local_config, wait_until
+from tests.pulumi_project import CHECKOUT, Project
+from toolchain.tools import Toolchain
+
+Value = TypeVar("Value")
+
+STACK = "drill"
+SERVER_IMAGE = "tf-serving-simulator:2.14.1-gpu"
+_BASE_MS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rate:
+    """Requests a second over each protocol, and how many clients share them."""
+
+    rest: float = 300
+    grpc: float = 150
+    rest_clients: int = 12
+    grpc_clients: int = 6
+
+
+@dataclass
+class Traffic:
+    """Clients that run; `requests` is filled when they have been stopped."""
+
+    since_s: float = field(default_factory=time.monotonic)
+    requests: dict[str, list[Request]] = field(default_factory=dict)
+
+    def of(self, protocol: str) -> list[Request]:
+        """What became of the requests over `rest` or `grpc`."""
+        return self.requests[protocol]
+
+    @property
+    def all(self) -> list[Request]:
+        """Those over both."""
+        return [request for requests in self.requests.values() for request in requests]
+
+
+@dataclass(frozen=True)
+class Stage(Drill):
+    """A deployed stack named `drill` on an engine that nothing else uses."""
+
+    own: PrivateEngine
+
+    @property
+    def folder(self) -> Path:
+        """A folder for the files of this stage."""
+        return self.project.folder.parent
+
+    def change(self, edit: Callable[[Config, Value], None], value: Value) -> None:
+        """Edit the stack file and run `up`, which must succeed."""
+        edit(self.config, value)
+        self.write()
+        done = self.project.up(self.stack, "--suppress-outputs")
+        assert done.code == 0, done.output
+
+    def container(self, gpu: int) -> str:
+        """The container that owns a GPU."""
+        return f"{self.stack}.local-gpu{gpu}"
+
+    def process(self, gpu: int) -> int:
+        """The server's process, below the container's init."""
+        pid = int(self.engine.run("inspect", "--format", "{{.State.Pid}}", self.container(gpu)))
+        [server] = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+        return server
+
+    def wait_healthy(self, *gpus: int, patience_s: float = 60) -> None:
+        """Wait until the engine calls these instances healthy."""
+        names = {self.container(gpu) for gpu in gpus}
+
+        def healthy() -> bool:
+            shown = self.engine.run("ps", "--filter", "health=healthy", "--format", "{{.Names}}")
+            return names <= set(shown.split())
+
+        wait_until(healthy, f"{sorted(names)} healthy", patience_s)
+
+    def restart_engine(self, *, power_cut: bool = False) -> None:
+        """Stop the engine with all its containers and start it; a power cut gives nothing the time to end."""
+        if power_cut:
+            shims = processes_with(str(self.own.run_dir / "containerd.sock"))
+            below = [pid for shim in shims for pid in descendants(shim)]
+            for pid in (self.own.dockerd.pid(), *shims, *below):
+                if pid is not None:
+                    send(pid, signal.SIGKILL)
+        self.own.stop()  # and what a reboot clears: mounts, sockets, bridges
+        self.own.start()
+
+    @contextmanager
+    def traffic(self, rate: Rate, headers: tuple[str, ...] = (), *, at_least: int = 0) -> Iterator[Traffic]:
+        """Clients over both protocols, from before to after, and until they have sent `at_least` in all."""
+        both = rate.rest + rate.grpc
+        front_end = self.config["front_end"]
+        options = {
+            "rest": (front_end["rest_port"], rate.rest, rate.rest_clients),
+            "grpc": (front_end["grpc_port"], rate.grpc, rate.grpc_clients),
+        }
+        made = Traffic()
+        files = {protocol: self.folder / f"{protocol}-{time.monotonic_ns()}.csv" for protocol in options}
+        running = {
+            protocol: _client(
+                protocol, *option, headers, files[protocol], math.ceil(at_least * option[1] / both)
+            )
+            for protocol, option in options.items()
+            if option[1]
+        }
+        try:
+            for process in running.values():
+                assert process.stdout is not None
+                assert process.stdout.readline() == "ready\n"
+            made.since_s = time.monotonic()
+            yield made
+        finally:
+            for process in running.values():
+                process.send_signal(signal.SIGTERM)
+            for process in running.values():
+                process.wait(timeout=300)
+        for protocol in running:
+            made.requests[protocol] = [Request.of(line) for line in files[protocol].read_text().splitlines()]
+
+
+def _client(
+    protocol: str, port: int, rate: float, clients: int, headers: tuple[str, ...], out: Path, at_least: int
+) -> "subprocess.Popen[str]":
+    options = {"port": port, "rate": rate, "clients": clients, "out": out, "at-least": at_least}
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "drills.load", protocol),
+            *(f"--{name}={value}" for name, value in options.items()),
+            *(f"--header={header}" for header in headers),
+        ],
+        cwd=CHECKOUT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@contextmanager
+def stage(folder: Path, toolchain: Toolchain) -> Iterator[Stage]:
+    """Set up, and take away: the stack is up when this yields."""
+    folder.mkdir(parents=True)
+    own = PrivateEngine(folder / "engine")
+    own.start()
+    try:
+        ensure_images(own.docker_host)
+        engine = DockerCli(own.docker_host)
+        project = Project(folder, toolchain, environment(own.docker_host))
+        config = _config(folder / "models", engine)
+        made = Stage(project, engine, STACK, config, own)
+        made.write()
+        made.up()
+        try:
+            yield made
+        finally:
+            if engine.names("container"):
+                project.destroy(STACK)
+    finally:
+        own.remove()
+
+
+def _config(models: Path, engine: DockerCli) -> Config:
+    config = local_config(models)
+    second_version(models)
+    config["images"] = {**config["images"], "server": variant(engine, "paced", f"SIM_BASE_MS={_BASE_MS}")}
+    config["pools"][0]["batching"]["batch_timeout_micros"] = 1000
+    return config
+
+
+def second_version(models: Path) -> None:
+    """A version 2 beside version 1 of the sample model."""
+    folder = models / "half_plus_two"
+    if not (folder / "2").exists():
+        subprocess.run(["cp", "-R", str(folder / "1"), str(folder / "2")], check=True)
+
+
+def variant(engine: DockerCli, name: str, *environment: str) -> str:
+    """The simulator's image with more variables, under a name of its own."""
+    image = f"tf-serving-simulator-{name}:2.14.1-gpu"
+    container = engine.run("create", SERVER_IMAGE)
+    changes = [f"--change=ENV {variable}" for variable in environment]
+    engine.run("commit", *changes, container, image)
+    engine.run("rm", container)
+    return image
+
+
+def machine() -> str:
+    """This machine, in words."""
+    cpu = next(
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    )
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{os.cpu_count()} cores of {cpu}, {memory:.0f} GiB"

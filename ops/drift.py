@@ -1,0 +1,129 @@
+"""`make drift`: whether what runs on a stack's nodes still is what its state says; it changes nothing.
+
+Pulumi's own look (`preview --refresh --expect-no-changes`) goes through the provider, which never reads a
+container's environment, labels, volumes and uploaded files back. So the containers are inspected too.
+"""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ops import docker_host, inspection, nodes, setup
+from ops.errors import UserError
+from ops.heal import labelled
+from ops.hosts import Host
+from ops.inspection import Container, Difference, differences
+from ops.samples import table
+from ops.stack import Stack
+from toolchain.progress import note
+
+NO_DRIFT = "No drift"
+_MOST_CHARACTERS = 40_000
+_CONTAINER = "docker:index/container:Container"
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was found: Pulumi's own exit code and words, and what differs in the containers."""
+
+    code: int
+    said: str
+    found: Sequence[Difference]
+    inspected: int
+
+    @property
+    def clean(self) -> bool:
+        """Whether both found nothing."""
+        return self.code == 0 and not self.found
+
+
+def drift(stack: str, arguments: Sequence[str]) -> int:
+    """Print a report, and write it to `--out FILE`: 0 for no drift, 1 for some or where it cannot be told."""
+    out = _out(arguments)
+    setup.check_stack_file(stack)
+    if stack == setup.LOCAL_STACK:
+        chosen = docker_host.recorded()
+        if chosen is None:
+            raise UserError("the local stack is not deployed: `make up` first")
+        pulumi, hosts = setup.local_cli(), nodes.hosts_of(stack, chosen.docker_host)
+    else:
+        pulumi, hosts = setup.team_stack(stack, changes=False), nodes.hosts_of(stack)
+    looked = look(pulumi, hosts)
+    text = report(stack, looked)
+    print(text)
+    if out:
+        out.write_text(text, encoding="utf-8")
+    return 0 if looked.clean else 1
+
+
+def _out(arguments: Sequence[str]) -> Path | None:
+    parser = argparse.ArgumentParser(prog="make drift ARGS=…", exit_on_error=False)
+    parser.add_argument("--out", type=Path)
+    known, unknown = parser.parse_known_args(list(arguments))
+    if unknown:
+        raise UserError(f"accepts ARGS='--out FILE', not {' '.join(unknown)}")
+    out: Path | None = known.out
+    return out
+
+
+def look(stack: Stack, hosts: Mapping[str, Host]) -> Look:
+    """Ask Pulumi, then the engines. Raises UserError where one does not answer: that is not called drift."""
+    exported = json.loads(stack.query("stack", "export"))
+    resources = (exported.get("deployment") or {}).get("resources") or []
+    declared = [inspection.declared(one) for one in resources if one.get("type") == _CONTAINER]
+    found = [*_of_declared(declared, hosts), *_undeclared(stack.name, declared, hosts)]
+    note(f"{len(declared)} containers inspected; now Pulumi's own look (`preview --refresh`) ...")
+    code, said = stack.heard("preview", "--refresh", "--expect-no-changes", "--color", "never")
+    return Look(code, said, found, len(declared))
+
+
+def _of_declared(declared: Sequence[Container], hosts: Mapping[str, Host]) -> list[Difference]:
+    found = []
+    for one in declared:
+        if one.node not in hosts:
+            found.append(Difference(one, "node", one.node, "not in the stack file"))
+        else:
+            found += differences(one, hosts[one.node])
+    return found
+
+
+def _undeclared(stack: str, declared: Sequence[Container], hosts: Mapping[str, Host]) -> list[Difference]:
+    """Containers with the stack's labels that its state does not know."""
+    names = {one.name for one in declared}
+    return [
+        Difference(Container(one.name, one.node, one.id), "container", "unknown", f"is there ({one.state})")
+        for one in labelled(stack, hosts)
+        if one.kind == "container" and one.name not in names
+    ]
+
+
+def report(stack: str, looked: Look) -> str:
+    """Markdown; its first line says whether there is drift."""
+    if looked.clean:
+        return (
+            f"{NO_DRIFT} in stack {stack}: nothing to change by `preview --refresh`, and {looked.inspected} "
+            "containers have the environment, labels, mounts and files of the state.\n"
+        )
+    lines = [f"Drift in stack {stack}.", ""]
+    if looked.found:
+        rows = [(d.container.name, d.container.node, d.what, d.state, d.found) for d in looked.found]
+        lines += ["In the containers themselves:", "", "```"]
+        lines += [*table(("container", "node", "what", "in the state", "on the node"), rows), "```", ""]
+    else:
+        lines += [
+            f"{looked.inspected} containers are as the state has them.",
+            "",
+        ]
+    if looked.code == 0:
+        lines += ["Pulumi itself (`preview --refresh`) finds nothing to change.", ""]
+    else:
+        said = looked.said.strip().replace("```", "'''")[-_MOST_CHARACTERS:]
+        lines += ["Pulumi itself (`preview --refresh --expect-no-changes`):", "", "```", said, "```", ""]
+    lines += [
+        f"`make heal STACK={stack}`, then `make up STACK={stack}`, puts it right. What was meant to stay",
+        "goes into the stack file first.",
+        "",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,58 @@
+"""`python -m review [--base COMMIT] [--out FILE]`: prints the report; `make pr-check` calls it."""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from review.check import POLICIES, compare
+from review.report import report
+from review.trees import ReviewError, Tree, base_commit, changed_paths, unpack
+from toolchain.errors import ToolchainError
+from toolchain.pulumi import ensure
+from toolchain.versions import LOCK, REPOSITORY
+
+_NO_BASE = (
+    "The history here holds no commit to compare with, so every stack is shown as if it were new. "
+    "`git fetch --unshallow` brings the rest."
+)
+_OTHER_PACKAGES = f"`{LOCK.name}` differs: the base was planned with the packages of this tree."
+_NO_POLICIES = f"There is no `{POLICIES}/PulumiPolicy.yaml`, so no policy judged them."
+
+
+def main(arguments: list[str]) -> int:
+    """0 where every stack plans and passes the policies, 1 where one does not, 2 where none was compared."""
+    parser = argparse.ArgumentParser(prog="make pr-check ARGS=…", description=__doc__)
+    parser.add_argument("--base", help="commit to compare with (default: where this branch left main)")
+    parser.add_argument("--out", type=Path, help="file that gets the report too")
+    options = parser.parse_args(arguments)
+    try:
+        text, ok = review(REPOSITORY, options.base)
+    except (ReviewError, ToolchainError) as error:
+        print(f"make pr-check: {error}", file=sys.stderr)
+        return 2
+    print(text)
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(text, encoding="utf-8")
+    return 0 if ok else 1
+
+
+def review(checkout: Path, asked: str | None = None) -> tuple[str, bool]:
+    """The report on a checkout as it lies there, and whether all is well in it."""
+    commit = base_commit(checkout, asked)
+    head = Tree(checkout, "this tree")
+    with tempfile.TemporaryDirectory(prefix="tf-serving-review-") as name:
+        folder = Path(name)
+        base = unpack(checkout, commit, folder / "base") if commit else None
+        changed = changed_paths(checkout, commit) if commit else None
+        notes = [_OTHER_PACKAGES] if changed and LOCK.name in changed else []
+        notes += [] if (checkout / POLICIES / "PulumiPolicy.yaml").exists() else [_NO_POLICIES]
+        notes += [] if base else [_NO_BASE]
+        outcomes = compare(head, base, folder / "stacks", ensure(plugins=["docker"]), changed)
+    title = f"`{base.name}`" if base else "nothing"
+    return report(outcomes, base=title, notes=notes), all(outcome.ok for outcome in outcomes)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,44 @@
+"""Slots of a deployed pool that another pool comes to share, and has left again: each is one `up`."""
+
+import copy
+from pathlib import Path
+
+import pytest
+
+from tests.integration import predict
+from tests.integration.docker_cli import DockerCli
+from tests.integration.small_stack import free_subnets, small_stack
+from tests.pulumi_project import Project
+from tests.stacks import Config
+
+STACK = "sharing"
+
+
+def _shared(config: Config) -> Config:
+    shared = copy.deepcopy(config)
+    [main] = shared["pools"]
+    main |= {"sharing": True, "gpu_memory": {"fraction": 0.4}}
+    text = copy.deepcopy(main) | {"name": "text"}
+    text["models"][0]["name"] = "other"
+    return shared | {"pools": [main, text]}
+
+
+@pytest.mark.integration
+def test_sharing_is_turned_on_and_off_by_one_up_each(
+    project: Project, engine: DockerCli, tmp_path: Path
+) -> None:
+    alone = small_stack(tmp_path, subnet=free_subnets(1)[0], gpus=[0])
+    shared = _shared(alone)
+    port = alone["front_end"]["rest_port"]
+    envoy = f"{STACK}.here-envoy"
+    one, both = {f"{STACK}.here-gpu0"}, {f"{STACK}.here-gpu0-main", f"{STACK}.here-gpu0-text"}
+    try:
+        for config, there in ((alone, one), (shared, both), (alone, one)):
+            project.write_stack(STACK, config)
+            done = project.up(STACK)
+            assert done.code == 0, done.output
+            assert {name for name in engine.ids() if name.startswith(STACK)} == there | {envoy}
+            for model in {pool["models"][0]["name"] for pool in config["pools"]}:
+                assert predict.rest(port, model=model).prediction == 2.5
+    finally:
+        project.destroy(STACK)

@@ -1,0 +1,206 @@
+import io
+import json
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ops import inspection
+from ops.drift import Look, look, report
+from ops.errors import UserError
+from ops.hosts import Host, Result
+from ops.inspection import Container, Difference, differences
+from ops.stack import Stack
+
+TEXT = "max_batch_size { value: 32 }\n"
+RESOURCE: Mapping[str, Any] = {
+    "type": "docker:index/container:Container",
+    "id": "c" * 64,
+    "inputs": {
+        "name": "prod.gpu-01-gpu0",
+        "envs": ["LEVEL=1"],
+        "labels": [
+            {"label": "tf-serving.node", "value": "gpu-01"},
+            {"label": "tf-serving.stack", "value": "prod"},
+        ],
+        "mounts": [{"type": "bind", "source": "/srv", "target": "/models/a", "readOnly": True}],
+        "uploads": [{"file": "/etc/batching", "content": TEXT}],
+    },
+}
+
+
+def there() -> dict[str, Any]:
+    """What an engine says of the container as it was made; its image has a variable, a label and a volume."""
+    return {
+        "Id": "c" * 64,
+        "Name": "/prod.gpu-01-gpu0",
+        "Image": "sha256:1",
+        "Config": {
+            "Env": ["LEVEL=1", "PATH=/bin"],
+            "Labels": {"tf-serving.node": "gpu-01", "tf-serving.stack": "prod", "maintainer": "x"},
+        },
+        "Mounts": [
+            {"Type": "bind", "Source": "/srv", "Destination": "/models/a", "RW": False},
+            {"Type": "volume", "Name": "f00", "Source": "/var/f00", "Destination": "/data", "RW": True},
+        ],
+    }
+
+
+IMAGE = [{"Config": {"Env": ["PATH=/bin"], "Labels": {"maintainer": "x"}, "Volumes": {"/data": {}}}}]
+
+
+@dataclass(frozen=True)
+class FakeEngine(Host):
+    """Answers as `docker` does for one container, whose file has `text`; `listed` is what `ps` says."""
+
+    container: Mapping[str, Any] | None = field(default_factory=there)
+    text: str | None = TEXT
+    listed: str = ""
+    silent: bool = False
+
+    def docker(self, *arguments: str) -> Result:
+        if self.silent:
+            return Result(1, "", "Cannot connect to the Docker daemon")
+        match arguments[:2]:
+            case ("inspect", _) if self.container is None:
+                return Result(1, "[]", "Error: No such container: prod.gpu-01-gpu0")
+            case ("inspect", _):
+                return Result(0, json.dumps([self.container]), "")
+            case ("image", "inspect"):
+                return Result(0, json.dumps(IMAGE), "")
+            case ("cp", "prod.gpu-01-gpu0:/etc/batching"):
+                return _archive(self.text)
+            case ("ps", _):
+                return Result(0, self.listed, "")
+            case _:
+                return Result(0, "", "")
+
+
+def _archive(text: str | None) -> Result:
+    if text is None:
+        return Result(1, "", "Could not find the file /etc/batching")
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w") as tar:
+        member = tarfile.TarInfo("batching")
+        member.size = len(text)
+        tar.addfile(member, io.BytesIO(text.encode()))
+    return Result(0, raw.getvalue().decode(), "")
+
+
+def found(engine: FakeEngine) -> list[tuple[str, str, str]]:
+    return [(one.what, one.state, one.found) for one in differences(inspection.declared(RESOURCE), engine)]
+
+
+def altered(path: str, value: object) -> FakeEngine:
+    container = there()
+    *parents, last = path.split(".")
+    inside = container
+    for name in parents:
+        inside = inside[name]
+    inside[last] = value
+    return FakeEngine("default", container=container)
+
+
+def test_a_container_as_it_was_made_shows_no_difference_and_what_its_image_brings_is_none() -> None:
+    assert found(FakeEngine("default")) == []
+
+
+@pytest.mark.parametrize(
+    ("engine", "difference"),
+    [
+        (altered("Config.Env", ["LEVEL=2", "PATH=/bin"]), ("environment LEVEL", "1", "another value")),
+        (altered("Config.Env", ["PATH=/bin"]), ("environment LEVEL", "1", "not set")),
+        (
+            altered("Config.Env", ["LEVEL=1", "KEY=secret", "PATH=/bin"]),
+            ("environment KEY", "not set", "another value"),
+        ),
+        (
+            altered("Config.Env", ["LEVEL=1", "PATH=/sbin"]),
+            ("environment PATH", "the image's", "another value"),
+        ),
+        (
+            altered(
+                "Config.Labels", {"tf-serving.node": "gpu-02", "tf-serving.stack": "prod", "maintainer": "x"}
+            ),
+            ("label tf-serving.node", "'gpu-01'", "'gpu-02'"),
+        ),
+        (
+            altered("Config.Labels", {"tf-serving.stack": "prod", "maintainer": "x"}),
+            ("label tf-serving.node", "'gpu-01'", "none"),
+        ),
+        (altered("Mounts", []), ("mount /models/a", "bind /srv", "not so")),
+        (altered("Id", "d" * 64), ("container", "c" * 12, f"another one, {'d' * 12}")),
+        (FakeEngine("default", container=None), ("container", "is there", "is not there")),
+    ],
+)
+def test_each_thing_that_the_provider_never_reads_back_is_noticed(
+    engine: FakeEngine, difference: tuple[str, str, str]
+) -> None:
+    assert found(engine) == [difference]
+
+
+def test_a_mount_that_can_be_written_is_another_one() -> None:
+    writable = [{"Type": "bind", "Source": "/srv", "Destination": "/models/a", "RW": True}]
+    assert found(altered("Mounts", writable)) == [
+        ("mount /models/a", "bind /srv", "not so"),
+        ("mount /models/a", "none", "bind /srv, writable"),
+    ]
+
+
+@pytest.mark.parametrize("text", [None, "max_batch_size { value: 64 }\n"])
+def test_a_file_that_was_changed_or_is_gone_is_noticed(text: str | None) -> None:
+    [(what, _, _)] = found(FakeEngine("default", text=text))
+    assert what == "file /etc/batching"
+
+
+def test_an_engine_that_does_not_answer_is_an_error_and_no_drift() -> None:
+    with pytest.raises(UserError, match=r"gpu-01.*Cannot connect"):
+        differences(inspection.declared(RESOURCE), FakeEngine("ssh://gpu-01", silent=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FakeStack(Stack):
+    """A state with one container; what Pulumi's own look comes to."""
+
+    answer: tuple[int, str] = (0, "")
+
+    def query(self, *arguments: str) -> str:
+        assert arguments == ("stack", "export")
+        return json.dumps({"deployment": {"resources": [RESOURCE, {"type": "pulumi:pulumi:Stack"}]}})
+
+    def heard(self, *arguments: str) -> tuple[int, str]:
+        assert arguments[:3] == ("preview", "--refresh", "--expect-no-changes")
+        return self.answer
+
+
+def stack(code: int = 0, said: str = "") -> FakeStack:
+    return FakeStack(name="prod", pulumi=Path("pulumi"), env={}, answer=(code, said))
+
+
+def test_nothing_to_find_is_no_drift_and_the_first_line_says_so() -> None:
+    looked = look(stack(), {"gpu-01": FakeEngine("default", listed=f"{'c' * 64} prod.gpu-01-gpu0 running")})
+    assert looked.clean
+    assert report("prod", looked).startswith("No drift in stack prod")
+
+
+def test_a_container_of_the_stack_that_its_state_does_not_know_is_drift() -> None:
+    looked = look(stack(), {"gpu-01": FakeEngine("default", listed=f"{'e' * 64} prod.mine exited")})
+    assert [(one.container.name, one.found) for one in looked.found] == [("prod.mine", "is there (exited)")]
+
+
+def test_what_pulumi_itself_finds_is_drift_too() -> None:
+    looked = look(stack(1, "error: no changes were expected"), {"gpu-01": FakeEngine("default")})
+    text = report("prod", looked)
+    assert not looked.clean
+    assert text.startswith("Drift in stack prod.")
+    assert "error: no changes were expected" in text
+
+
+def test_the_report_has_a_line_for_each_difference_and_what_to_type() -> None:
+    difference = Difference(Container("prod.a", "gpu-01", "1"), "label x", "'1'", "'2'")
+    text = report("prod", Look(0, "", [difference], 1))
+    assert "prod.a     gpu-01  label x  '1'           '2'" in text
+    assert "make heal STACK=prod" in text

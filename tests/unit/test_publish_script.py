@@ -1,0 +1,150 @@
+"""`components/data/publish.sh` with the real bash, on folders in the place of upload and volume."""
+
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from components.config_volume import script
+from images.host_files import SHELL_AND_TOOLS
+
+PATIENCE_S = 20
+
+
+class Publisher:
+    """What is uploaded, the volume, and runs of the script on both."""
+
+    def __init__(self, folder: Path) -> None:
+        self.uploaded = folder / "publish"
+        self.volume = folder / "volume"
+        self.volume.mkdir()
+        # What the images have, and nothing else.
+        self.tools = folder / "bin"
+        self.tools.mkdir()
+        for tool in SHELL_AND_TOOLS:
+            (self.tools / tool).symlink_to(shutil.which(tool) or tool)
+
+    def upload(
+        self, files: Mapping[str, str], then: str = "", modes: Mapping[str, str] | None = None
+    ) -> None:
+        for file in (*self.uploaded.rglob("*"),):
+            if file.is_file():
+                file.unlink()
+        (self.uploaded / "files").mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (self.uploaded / "files" / name).write_text(text)
+        lines = [f"{(modes or {}).get(name, '0644')} - {name}\n" for name in files]
+        (self.uploaded / "list").write_text("".join(lines) or "\n")
+        (self.uploaded / "publish.sh").write_text(script("publish.sh"))
+        if then:
+            (self.uploaded / "then.sh").write_text(then)
+
+    def run(self) -> tuple[int | None, str]:
+        """Exit code and output of a run; None where it was done, and would linger to be seen."""
+        command = [str(self.tools / "bash"), str(self.uploaded / "publish.sh")]
+        process = subprocess.Popen(
+            [*command, str(self.uploaded), str(self.volume)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={"PATH": str(self.tools)},
+        )
+        deadline = time.monotonic() + PATIENCE_S
+        while process.poll() is None and not self.done():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        code = process.poll()
+        process.kill()
+        return code, process.communicate()[0]
+
+    def done(self) -> bool:
+        return (self.uploaded / "done").exists()
+
+    def held(self) -> dict[str, str]:
+        return {file.name: file.read_text() for file in self.volume.iterdir() if file.name[0] != "."}
+
+
+@pytest.fixture
+def publisher(tmp_path: Path) -> Publisher:
+    return Publisher(tmp_path)
+
+
+def test_files_are_on_the_volume_with_their_modes_once_it_says_that_it_is_done(publisher: Publisher) -> None:
+    publisher.upload({"a.config": "text\n", "key.pem": "secret"}, modes={"key.pem": "0600"})
+    assert publisher.run()[0] is None
+    assert publisher.held() == {"a.config": "text\n", "key.pem": "secret"}
+    modes = {file.name: file.stat().st_mode & 0o777 for file in publisher.volume.iterdir()}
+    assert (modes["a.config"], modes["key.pem"]) == (0o644, 0o600)
+
+
+def test_a_reader_that_has_a_file_open_keeps_the_whole_old_text(publisher: Publisher) -> None:
+    publisher.upload({"a.config": "old" * 1000})
+    publisher.run()
+    with (publisher.volume / "a.config").open() as reader:
+        assert reader.read(3) == "old"
+        publisher.upload({"a.config": "new"})
+        publisher.run()
+        assert reader.read() == "old" * 999
+    assert publisher.held() == {"a.config": "new"}
+
+
+def test_what_the_last_generations_used_stays_and_older_files_go(publisher: Publisher) -> None:
+    for number in range(12):
+        publisher.upload({f"batching-{number}.config": str(number), "fixed.config": str(number)})
+        publisher.run()
+    assert publisher.held() == {
+        "fixed.config": "11",
+        **{f"batching-{number}.config": str(number) for number in range(2, 12)},
+    }
+
+
+def test_a_generation_that_comes_back_is_the_newest_again(publisher: Publisher) -> None:
+    for number in (*range(9), 0, *range(9, 15)):
+        publisher.upload({f"{number}.config": str(number)})
+        publisher.run()
+    assert set(publisher.held()) == {f"{number}.config" for number in (0, *range(6, 15))}
+
+
+def test_publishing_the_same_again_changes_nothing(publisher: Publisher) -> None:
+    for number in (0, 1, 1, 1, *([1] * 10)):
+        publisher.upload({f"{number}.config": str(number)})
+        publisher.run()
+    assert publisher.held() == {"0.config": "0", "1.config": "1"}
+
+
+def test_a_file_that_somebody_else_put_there_is_left_alone(publisher: Publisher) -> None:
+    (publisher.volume / "theirs").write_text("x")
+    for number in range(12):
+        publisher.upload({f"{number}.config": str(number)})
+        publisher.run()
+    assert publisher.held()["theirs"] == "x"
+
+
+def test_it_fails_and_never_says_done_where_a_file_cannot_be_put(publisher: Publisher) -> None:
+    publisher.upload({"a.config": "text"})
+    (publisher.uploaded / "files" / "a.config").unlink()
+    code, said = publisher.run()
+    assert code not in (0, None)
+    assert "a.config" in said
+    assert not publisher.done()
+
+
+def test_what_a_killed_run_left_half_written_is_done_again(publisher: Publisher) -> None:
+    (publisher.volume / ".new.a.config").write_text("ha")
+    (publisher.volume / ".generations.new").write_text("ha")
+    publisher.upload({"a.config": "text"})
+    assert publisher.run()[0] is None
+    assert sorted(file.name for file in publisher.volume.iterdir()) == [".generations", "a.config"]
+
+
+def test_a_further_script_goes_on_and_decides_whether_it_is_done(publisher: Publisher) -> None:
+    publisher.upload({"a.config": "text"}, then='say "goes on"; put "$from/files/a.config" 0644 - copy')
+    code, said = publisher.run()
+    assert (code, "goes on" in said) == (None, True)
+    assert publisher.held() == {"a.config": "text", "copy": "text"}
+    publisher.upload({"a.config": "text"}, then='fail "it does not fit"')
+    assert publisher.run() == (1, "published a.config\nFAILED: it does not fit\n")
+    assert not publisher.done()
