@@ -24,7 +24,7 @@ _STAGES = Path(__file__).with_name("cluster_stages.yaml")
 _PORTS = range(15000, 30000)
 # In the order of their start; they are stopped in the opposite one.
 _PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
-# Of TEST-NET-1: an API server refuses to start where it finds no address of its own, and none may be loopback.
+# Of TEST-NET-1: without one that is not loopback, an API server on a machine without a network doesn't start.
 _ADVERTISED = "192.0.2.1"
 _START_ATTEMPTS = 3
 _PATIENCE_S = 180.0

@@ -1,4 +1,4 @@
-"""The certificates of a cluster of our own: an authority, the servers' and one for each program, by openssl."""
+"""The certificates of a cluster of our own, by openssl: its authority, the servers' and the programs'."""
 
 import shutil
 import subprocess

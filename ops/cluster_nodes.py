@@ -52,9 +52,7 @@ def _taint(text: str) -> Json:
 
 def is_ready(node: Json) -> bool:
     """Whether pods can be placed on a node: its kubelet is heard of, and the controllers have seen that."""
-    spec, status = node["spec"], node.get("status", {})
-    assert isinstance(spec, dict)
-    assert isinstance(status, dict)
-    heard = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", []))
-    waiting = any(t["key"].startswith("node.kubernetes.io/not-ready") for t in spec.get("taints", []))
-    return heard and not waiting
+    conditions = node.get("status", {}).get("conditions", [])
+    taints = node["spec"].get("taints", [])
+    heard = any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+    return heard and not any(taint["key"] == "node.kubernetes.io/not-ready" for taint in taints)

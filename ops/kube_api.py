@@ -4,8 +4,9 @@ import http.client
 import json
 import ssl
 from pathlib import Path
+from typing import Any
 
-Json = dict[str, object]
+Json = dict[str, Any]
 
 _MERGE = "application/merge-patch+json"
 
@@ -33,8 +34,7 @@ class KubeApi:
 
     def items(self, path: str) -> list[Json]:
         """The objects of a list."""
-        found = self.get(path)["items"]
-        assert isinstance(found, list)
+        found: list[Json] = self.get(path)["items"]
         return found
 
     def create(self, path: str, body: Json) -> Json:

@@ -63,7 +63,7 @@ _PARTS = (
             name: f"k8s.io/kubernetes/cmd/{name}"
             for name in ("kube-apiserver", "kube-scheduler", "kube-controller-manager")
         },
-        # Without it the API server calls itself v0.0.0-master, and clients that look at the version refuse it.
+        # Without it the API server calls itself v0.0.0-master, which clients can't compare.
         version_variable="k8s.io/component-base/version.gitVersion",
     ),
 )

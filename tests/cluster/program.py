@@ -1,4 +1,4 @@
-"""A small Pulumi program with a stack of its own, whose objects and provider a test writes as plain values."""
+"""A small Pulumi program with a stack of its own: a test writes its objects and provider as plain values."""
 
 import json
 import re
