@@ -23,6 +23,7 @@ def heal(stack: str, arguments: Sequence[str]) -> int:
     if unknown:
         raise UserError(f"accepts ARGS=--yes (do not ask), not {' '.join(unknown)}")
     if stack == setup.LOCAL_STACK:
+        setup.require_stack_file(stack)
         engine = docker_host.ensure_engine().docker_host
         setup.ensure_tools()
         local = setup.cli(stack, {"DOCKER_HOST": engine}, backend=local_backend())
