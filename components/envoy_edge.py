@@ -1,6 +1,7 @@
 """The way in, as Envoy reads it: TLS, who may ask, how often, tracing; and the files that hold secrets."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address
@@ -29,6 +30,7 @@ _CERTIFICATE = "tls"
 _PLENTY = 1_000_000
 # Clients that have a bucket of their own at a time; who was silent longest loses it.
 _MOST_CLIENTS = 10_000
+_MARK = re.compile(r"\(secret ([a-z0-9_]+)\)")
 _ALWAYS: Config = {"default_value": {"numerator": 100, "denominator": "HUNDRED"}}
 
 
@@ -89,18 +91,21 @@ def filled(file: SecretFile, secrets: Mapping[str, str]) -> str:
 
     Raises ValueError for one that cannot be what it should be; no message holds a value.
     """
-    text = file.text
-    for key, name in file.names.items():
-        value = secrets[key].strip()
-        if file.quoted:
-            if len(value) < LEAST_API_KEY or not value.isascii() or not value.isprintable():
-                accepted = f"{LEAST_API_KEY} printable ASCII characters or more, on one line"
-                raise ValueError(f"{key} ({name}): accepted: {accepted}")
-            value = json.dumps(value)[1:-1]
-        elif "-----BEGIN " not in value:
-            raise ValueError(f"{key} ({name}): accepted: PEM, which begins with -----BEGIN")
-        text = text.replace(_mark(key), value)
+    written = {key: _written(key, name, secrets[key].strip(), file) for key, name in file.names.items()}
+    # All at once: a secret that holds another's mark stays as it is.
+    text = _MARK.sub(lambda mark: written[mark[1]], file.text)
     return text if text.endswith("\n") else f"{text}\n"
+
+
+def _written(key: str, name: str, value: str, file: SecretFile) -> str:
+    if not file.quoted:
+        if "-----BEGIN " not in value:
+            raise ValueError(f"{key} ({name}): accepted: PEM, which begins with -----BEGIN")
+        return value
+    if len(value) < LEAST_API_KEY or not value.isascii() or not value.isprintable():
+        accepted = f"{LEAST_API_KEY} printable ASCII characters or more, on one line"
+        raise ValueError(f"{key} ({name}): accepted: {accepted}")
+    return json.dumps(value)[1:-1]
 
 
 def _mark(key: str) -> str:

@@ -30,6 +30,6 @@ def private_files(front_end: FrontEndPlan, secrets: Secrets) -> dict[str, Publis
 
 
 def _private(file: SecretFile, secrets: Secrets) -> PublishedFile:
-    values = pulumi.Output.all(**{key: secrets[key] for key in file.names})
-    text = pulumi.Output.secret(values.apply(lambda known: filled(file, known)))
-    return PublishedFile(text=text, mode=_OWN, owner=ENVOY_USER)
+    values: pulumi.Output[dict[str, str]] = pulumi.Output.all(**{key: secrets[key] for key in file.names})
+    text: pulumi.Output[str] = values.apply(lambda known: filled(file, known))
+    return PublishedFile(text=pulumi.Output.secret(text), mode=_OWN, owner=ENVOY_USER)

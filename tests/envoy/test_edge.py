@@ -316,7 +316,11 @@ def test_spans_reach_the_collector_and_no_client_can_ask_for_them(
     thread = threading.Thread(target=collector.serve_forever, daemon=True)
     thread.start()
     settings = {
-        "tracing": {"collector": "127.0.0.1", "collector_port": collector.server_port, "sample_percent": percent}
+        "tracing": {
+            "collector": "127.0.0.1",
+            "collector_port": collector.server_port,
+            "sample_percent": percent,
+        }
     }
     try:
         with site(envoy_binary, tmp_path, ONE, settings) as made:
