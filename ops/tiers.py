@@ -115,7 +115,7 @@ def test(names: list[str], arguments: list[str]) -> int:
 
 def pull_request(arguments: list[str]) -> int:
     """`make pr-check`: what this checkout changes in every stack; 1 where one does not plan or is refused."""
-    setup.ensure_tools()
+    _preview()
     return run_through([str(paths.PYTHON), "-m", "review", *arguments], cwd=paths.ROOT, env=os.environ)
 
 
