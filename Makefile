@@ -68,7 +68,7 @@ drills: ## Changes and failures under load, every request counted, into docs/dri
 	@$(PYTHON) -m toolchain setup --dev
 	@.venv/bin/python -m drills $$ARGS
 
-bench: ## Measure, and write bench/results.md: make bench ARGS="plan preview up envoy"
+bench: ## Measure, and write bench/results.md: make bench ARGS="plan preview-10 up"
 	@$(PYTHON) -m toolchain setup --dev
 	@.venv/bin/python -m bench $$ARGS
 
