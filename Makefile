@@ -9,6 +9,7 @@ OPS = $(PYTHON) -m ops
 
 .DEFAULT_GOAL := help
 .PHONY: help up preview down heal drift preflight pin pulumi pr-check test unit lint format lock clean
+.PHONY: policy-env policy-pack
 .PHONY: bench test-unit test-simulator test-envoy test-preview integration kills drills
 
 help: ## List the targets
@@ -80,6 +81,12 @@ format: ## Rewrite the Python files in the project's format
 
 lock: ## Write requirements*.txt from requirements*.in, with hashes
 	@exec $(OPS) lock
+
+policy-env: ## Make the policy pack's own environment, which plain `pulumi` needs to run it
+	@exec $(OPS) policy-env
+
+policy-pack: ## Copy the policy pack to .local/policy-pack, for programs outside this repository
+	@exec $(OPS) policy-pack
 
 clean: ## Remove what set-up made in this checkout (after `make down`); the shared cache stays
 	@exec $(OPS) clean

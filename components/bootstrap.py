@@ -1,9 +1,9 @@
-"""A node's Envoy configuration, from the Plan alone: static, ordered, the same for the same settings."""
+"""What a node's Envoy reads as it starts, from the Plan alone; all else is in files, see `envoy_files.py`."""
 
 from components import block_yaml
-from components.envoy_clusters import ADMIN_ADDRESS, clusters
-from components.envoy_config import MIB, Config, extension, socket_address
-from components.envoy_listeners import listeners
+from components.envoy_clusters import ADMIN_ADDRESS, admin_cluster
+from components.envoy_config import MIB, Config, extension, from_file, socket_address
+from components.envoy_status import status_listener
 from components.plan import FrontEndPlan
 from components.settings import ADMIN_PORT
 
@@ -28,7 +28,8 @@ def envoy_bootstrap(front_end: FrontEndPlan) -> Config:
             ]
         },
         "overload_manager": _overload_manager(front_end),
-        "static_resources": {"listeners": listeners(front_end), "clusters": clusters(front_end)},
+        "static_resources": {"listeners": [status_listener()], "clusters": [admin_cluster()]},
+        "dynamic_resources": {"cds_config": from_file("cds"), "lds_config": from_file("lds")},
     }
 
 

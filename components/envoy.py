@@ -5,16 +5,17 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_docker as docker
 
-from components.bootstrap import bootstrap_yaml
 from components.container import Attachment, ContainerArgs, Health, make_container
+from components.envoy_config import CONFIG_FOLDER
+from components.envoy_files import bootstrap_file, envoy_files
 from components.plan import FrontEndPlan
 from components.probes import PROBE_TIMEOUT_S, http_probe
 from components.settings import ADMIN_PORT, LOOPBACK
 
 _BINARY = "/usr/local/bin/envoy"
-_BOOTSTRAP = "/etc/envoy/envoy.yaml"
 _USER = "101:101"  # `envoy` in the official image
 _START_PATIENCE_S = 60
+_DRAIN_MARGIN_S = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,18 +65,23 @@ class EnvoyFrontEnd(pulumi.ComponentResource):
 
 def _container(args: EnvoyFrontEndArgs) -> ContainerArgs:
     plan = args.plan
+    bootstrap, text = bootstrap_file(plan)
+    files = {bootstrap: text, **envoy_files(plan)}
     return ContainerArgs(
         name=plan.container,
         image=plan.image,
         entrypoint=_BINARY,
         arguments=(
-            *("-c", _BOOTSTRAP),
+            *("-c", f"{CONFIG_FOLDER}/{bootstrap}"),
+            "--reject-unknown-dynamic-fields",  # only a warning otherwise, and the field is left out
+            # A replaced listener cuts what is still on it when this time is over.
+            *("--drain-time-s", str(plan.spec.request_timeout_s + _DRAIN_MARGIN_S)),
             *("--concurrency", str(plan.spec.workers)),
             *("--log-level", "warning"),
             *("--file-flush-interval-msec", "1000"),  # an access log that is 10 s late misleads
         ),
         user=_USER,
-        files={_BOOTSTRAP: bootstrap_yaml(plan)},
+        files={f"{CONFIG_FOLDER}/{name}": content for name, content in files.items()},
         attachments=[
             Attachment(network=args.serving_network, address=str(plan.serving_address)),
             Attachment(network=args.front_network, address=str(plan.front_address)),
@@ -92,8 +98,8 @@ def _container(args: EnvoyFrontEndArgs) -> ContainerArgs:
         stop_timeout_s=plan.stop_timeout_s,
         labels=plan.labels,
         ports=[
-            _published(plan.spec.rest_port, str(plan.spec.bind)),
-            _published(plan.spec.grpc_port, str(plan.spec.bind)),
+            _published(plan.spec.rest_port, str(plan.bind)),
+            _published(plan.spec.grpc_port, str(plan.bind)),
             _published(plan.spec.metrics_port, LOOPBACK),
         ],
     )

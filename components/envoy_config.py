@@ -8,6 +8,8 @@ Config = dict[str, object]
 """An Envoy message as plain data."""
 
 ADMIN_CLUSTER = "admin"
+CONFIG_FOLDER = "/config"
+"""Where Envoy finds its files, in its container."""
 MIB = 1024 * 1024
 CONNECTION_BUFFER_BYTES = MIB
 """Envoy's own default, written out. Requests that may be tried again are held beyond it, per virtual host."""
@@ -41,6 +43,17 @@ def set_header(name: str, value: str) -> Config:
     return {"header": {"key": name, "value": value}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}
 
 
+def from_file(name: str) -> Config:
+    """A source of resources: the file of this name, read again whenever a file is renamed into the folder."""
+    return {
+        "resource_api_version": "V3",
+        "path_config_source": {
+            "path": f"{CONFIG_FOLDER}/{name}.yaml",
+            "watched_directory": {"path": CONFIG_FOLDER},
+        },
+    }
+
+
 def request_timeout(front_end: FrontEndPlan) -> str:
     """How long a request may take, every try included."""
     return seconds(front_end.spec.request_timeout_s)
@@ -71,9 +84,12 @@ def metrics_cluster(instance: str) -> str:
     return f"metrics-{instance}"
 
 
-def load_assignment(cluster: str, endpoints: Sequence[Config]) -> Config:
-    """The endpoints of a cluster, all of one priority."""
+def load_assignment(cluster: str, *priorities: Sequence[Config]) -> Config:
+    """The endpoints of a cluster: the first priority's, and those that each further one falls back to."""
     return {
         "cluster_name": cluster,
-        "endpoints": [{"priority": 0, "lb_endpoints": [{"endpoint": endpoint} for endpoint in endpoints]}],
+        "endpoints": [
+            {"priority": priority, "lb_endpoints": [{"endpoint": endpoint} for endpoint in endpoints]}
+            for priority, endpoints in enumerate(priorities)
+        ],
     }

@@ -5,6 +5,7 @@ from components.envoy_config import (
     MIB,
     Config,
     extension,
+    from_file,
     grpc_cluster,
     rest_cluster,
     seconds,
@@ -12,6 +13,7 @@ from components.envoy_config import (
     socket_address,
 )
 from components.envoy_routes import grpc_virtual_host, metrics_virtual_host, rest_virtual_host
+from components.envoy_versions import model_spec_filter, rewrites_messages
 from components.plan import FrontEndPlan
 
 HEALTH_PATH = "/healthz"
@@ -24,13 +26,22 @@ _IDLE_MARGIN_S = 5
 
 
 def listeners(front_end: FrontEndPlan) -> list[Config]:
-    """Every listener of a node's Envoy."""
+    """Every listener of a node's Envoy; its routes are apart, in a file of their own."""
     spec = front_end.spec
-    instances = [endpoint.name for pool in front_end.pools for endpoint in pool.endpoints]
     return [
         _listener("rest", spec.rest_port, _rest(front_end)),
         _listener("grpc", spec.grpc_port, _grpc(front_end)),
-        _listener("metrics", spec.metrics_port, _metrics(instances)),
+        _listener("metrics", spec.metrics_port, _metrics()),
+    ]
+
+
+def route_configurations(front_end: FrontEndPlan) -> list[Config]:
+    """The routes of every listener, under its name."""
+    instances = [endpoint.name for pool in front_end.pools for endpoint in pool.endpoints]
+    return [
+        {"name": "rest", "virtual_hosts": [rest_virtual_host(front_end)]},
+        {"name": "grpc", "virtual_hosts": [grpc_virtual_host(front_end)]},
+        {"name": "metrics", "virtual_hosts": [metrics_virtual_host(instances)]},
     ]
 
 
@@ -60,11 +71,11 @@ def _rest(front_end: FrontEndPlan) -> Config:
         "access_log": [_access_log("rest", {})],
         "local_reply_config": _errors_as_json(),
         "http_filters": [
-            _health_check([rest_cluster(pool) for pool in front_end.pools]),
+            _health_check([rest_cluster(pool) for pool in front_end.leading]),
             _body_limit(front_end),
             _router(),
         ],
-        "route_config": {"name": "rest", "virtual_hosts": [rest_virtual_host(front_end)]},
+        "rds": _routes("rest"),
     }
 
 
@@ -75,21 +86,26 @@ def _grpc(front_end: FrontEndPlan) -> Config:
         "access_log": [_access_log("grpc", {"grpc_status": "%GRPC_STATUS%"})],
         "local_reply_config": {"mappers": [_too_large_for_grpc()]},
         "http_filters": [
-            _health_check([grpc_cluster(pool) for pool in front_end.pools]),
+            _health_check([grpc_cluster(pool) for pool in front_end.leading]),
             _body_limit(front_end),
+            *([model_spec_filter()] if rewrites_messages(front_end) else []),
             _router(),
         ],
-        "route_config": {"name": "grpc", "virtual_hosts": [grpc_virtual_host(front_end)]},
+        "rds": _routes("grpc"),
     }
 
 
-def _metrics(instances: list[str]) -> Config:
+def _metrics() -> Config:
     return {
         **_manager("metrics", 10),
         "codec_type": "HTTP1",
         "http_filters": [_router()],
-        "route_config": {"name": "metrics", "virtual_hosts": [metrics_virtual_host(instances)]},
+        "rds": _routes("metrics"),
     }
+
+
+def _routes(listener: str) -> Config:
+    return {"route_config_name": listener, "config_source": from_file(f"rds-{listener}")}
 
 
 def _manager(name: str, request_timeout_s: int) -> Config:
@@ -176,7 +192,9 @@ def _access_log(listener: str, more: Config) -> Config:
         "time": "%START_TIME%",
         "listener": listener,
         "method": "%REQ(:METHOD)%",
-        "path": "%REQ(:PATH)%",
+        # As the client wrote it, and as the server got it where a version was put in.
+        "path": "%REQ(X-ENVOY-ORIGINAL-PATH?:PATH)%",
+        "upstream_path": "%REQ(:PATH)%",
         "protocol": "%PROTOCOL%",
         "status": "%RESPONSE_CODE%",
         **more,

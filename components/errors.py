@@ -21,6 +21,18 @@ _SECRET_VALUE = re.compile(
     re.IGNORECASE,
 )
 _HIDDEN = "(hidden)"
+# Pydantic's words for these are those of Python and of JSON.
+_KINDS = {
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "bool_type": "must be true or false",
+    "string_type": "must be text",
+    "tuple_type": "must be a list",
+    "list_type": "must be a list",
+    "dict_type": "must be a mapping: keys with values",
+    "model_type": "must be a mapping: keys with values",
+}
 _NO_VALUE = object()
 _LONGEST_PATH, _LONGEST_VALUE, _LONGEST_MESSAGE = 120, 120, 600  # an image with its digest fits
 
@@ -121,6 +133,14 @@ def _problem(path: str, detail: ErrorDetails, accepted_keys: dict[str, list[str]
             return Problem("config", "holds text that is not valid Unicode")
         case "string_type" if isinstance(value, int | float):
             return Problem(path, "must be text: put it in quotes", value)
+        case "int_type" | "float_type" if isinstance(value, str) and re.fullmatch(r"[-+]?[\d.]+", value):
+            return Problem(path, f"{_KINDS[kind]}, without quotes", value)
+        case "too_short" | "too_long":
+            bound = context["min_length"] if kind == "too_short" else context["max_length"]
+            few = "at least" if kind == "too_short" else "at most"
+            return Problem(path, f"must hold {few} {bound} {'item' if bound == 1 else 'items'}", value, kind)
+        case _ if kind in _KINDS:
+            return Problem(path, _KINDS[kind], value, kind)
         case "string_pattern_mismatch":
             return Problem(
                 path, f"accepted: {PATTERN_WORDS.get(context['pattern'], context['pattern'])}", value

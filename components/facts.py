@@ -75,6 +75,7 @@ class Facts(_Fact):
     never_released: dict[str, str]
     flags: dict[str, Flag]
     invented: dict[str, str]
+    invented_variables: dict[str, str]
     gpu_reserve_mib: dict[int, int]
     gpus: dict[str, GpuModel]
     hardware: dict[str, Hardware]

@@ -1,7 +1,7 @@
 """Settings of a node: how it is reached, and the slots that it has."""
 
 from collections.abc import Iterator
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 from typing import Annotated
 
 from pydantic import Field
@@ -136,6 +136,8 @@ class Node(Model):
     """The name before, for one `up`: containers are then replaced in order, not made beside the old ones."""
     address: HostName
     """What clients use to reach this node's front end; it stands in the URLs of the outputs."""
+    bind: IPv4Address | None = None
+    """Address of this node that its front end publishes on. Unset: `front_end.bind`."""
     docker: Docker
     """Its Docker Engine."""
     driver: Driver | None = None

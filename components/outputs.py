@@ -3,7 +3,7 @@
 from components.contract import CONTRACT_VERSION, InstanceOutput, MetricsTarget, ModelOutput, StackOutputs
 from components.monitoring import ENVOY_METRICS_PATH, front_end_path
 from components.plan import Plan
-from components.pool_settings import Pool
+from components.pool_settings import Pool, leading_pools
 from components.settings import Settings
 
 __all__ = [
@@ -27,7 +27,7 @@ def stack_outputs(settings: Settings, plan: Plan) -> StackOutputs:
         rest_urls=list(rest_urls.values()),
         grpc_target=grpc_targets[0],
         grpc_targets=grpc_targets,
-        models=[model for pool in settings.pools for model in _models(pool, rest_urls)],
+        models=[model for pool in leading_pools(settings.pools) for model in _models(pool, rest_urls)],
         instances=[
             InstanceOutput(
                 name=instance.name,

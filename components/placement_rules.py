@@ -9,7 +9,7 @@ from components import addresses
 from components.base import repeated
 from components.errors import Problem
 from components.node_settings import Node
-from components.pool_settings import Pool, SlotKey
+from components.pool_settings import Pool, SlotKey, leading_pools
 from components.settings import Settings
 from components.slots import slots_of
 
@@ -128,9 +128,12 @@ def prod_keeps_instances_apart(settings: Settings) -> Iterator[Problem]:
 
 
 def models_belong_to_one_pool(settings: Settings) -> Iterator[Problem]:
-    """Envoy routes by model name, so a name leads to one pool."""
+    """Envoy routes by model name, so a name leads to one pool; pools that only help it may serve it too."""
     owner: dict[str, str] = {}
+    leading = {pool.name for pool in leading_pools(settings.pools)}
     for p, pool in enumerate(settings.pools):
+        if pool.name not in leading:
+            continue
         for m, model in enumerate(pool.models):
             for name in model.served_names:
                 first = owner.setdefault(name, pool.name)

@@ -11,14 +11,29 @@ from ipaddress import IPv4Address, IPv4Network
 from components import addresses
 from components.config_plan import ConfigPlan, config_plan
 from components.facts import server_version
+from components.front_end_plan import Endpoint, FrontEndPlan, PoolPlan, routed_models
 from components.labels import instance_labels, labels
 from components.model_plan import ModelPlan, model_plans
 from components.node_settings import Node
 from components.pool_settings import Batching, GpuMemory, Memory, Pool, ServerOptions, SlotGroup
-from components.routing_settings import Balancing
-from components.settings import FrontEnd, Rollout, Settings
+from components.settings import Rollout, Settings
 from components.slots import Slot, slots_of
 from components.types import format_cpus, parse_cpus
+
+__all__ = [
+    "GRPC_PORT",
+    "REST_PORT",
+    "Endpoint",
+    "FrontEndPlan",
+    "InstancePlan",
+    "ModelPlan",
+    "NetworkPlan",
+    "NodePlan",
+    "Plan",
+    "PoolPlan",
+    "ThreadCounts",
+    "make_plan",
+]
 
 GRPC_PORT = 8500
 REST_PORT = 8501
@@ -80,43 +95,6 @@ class InstancePlan:
         """The CPUs beside its slots; None where they are not said."""
         sets = [parse_cpus(slot.cpus) for slot in self.slots if slot.cpus]
         return format_cpus(frozenset().union(*sets)) if sets else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Endpoint:
-    """Where Envoy reaches an instance, and the name it gives it."""
-
-    name: str
-    address: IPv4Address
-
-
-@dataclass(frozen=True, kw_only=True)
-class PoolPlan:
-    """The instances of a pool on one node: one Envoy cluster for REST, one for gRPC."""
-
-    name: str
-    models: tuple[str, ...]
-    endpoints: tuple[Endpoint, ...]
-    balancing: Balancing
-
-
-@dataclass(frozen=True, kw_only=True)
-class FrontEndPlan:
-    """One node's Envoy."""
-
-    name: str
-    former_name: str | None
-    container: str
-    node: str
-    image: str
-    spec: FrontEnd
-    serving_address: IPv4Address
-    """On the network of the instances."""
-    front_address: IPv4Address
-    """On the network that can publish ports."""
-    pools: tuple[PoolPlan, ...]
-    stop_timeout_s: int
-    labels: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,13 +308,14 @@ class _Builder:
         pools = (
             PoolPlan(
                 name=pool.name,
-                models=tuple(name for model in pool.models for name in model.served_names),
+                models=routed_models(pool.models),
                 endpoints=tuple(
                     Endpoint(name=instance.name, address=instance.address)
                     for instance in instances
                     if instance.pool == pool.name
                 ),
                 balancing=pool.balancing,
+                traffic=pool.traffic,
             )
             for pool in self.settings.pools
         )
@@ -347,6 +326,7 @@ class _Builder:
             node=node.name,
             image=self.settings.images.envoy,
             spec=self.settings.front_end,
+            bind=node.bind or self.settings.front_end.bind,
             serving_address=addresses.front_end(serving),
             front_address=addresses.front_end(front),
             pools=tuple(pool for pool in pools if pool.endpoints),

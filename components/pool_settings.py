@@ -1,6 +1,6 @@
 """Settings of a pool: which models its instances serve, on which slots, and how each server is tuned."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Annotated, Literal
 
@@ -9,7 +9,7 @@ from pydantic import Field, PlainValidator, WithJsonSchema
 from components.base import Model, repeated
 from components.errors import Problem
 from components.model_settings import ServedModel
-from components.routing_settings import Balancing
+from components.routing_settings import Balancing, Traffic
 from components.types import MOST_MIB, SLOT_PART, RawFile, Slug
 
 
@@ -220,6 +220,8 @@ class Pool(Model):
     """Further flags of the server."""
     balancing: Balancing = Balancing()
     """How Envoy shares requests out over its instances."""
+    traffic: Traffic = Traffic()
+    """Which of its requests other pools get."""
     log_level: Literal["info", "warning", "error"] = "info"
     """What the server writes to its log."""
     load_timeout_s: Annotated[int, Field(ge=10, le=86400)] = 600
@@ -284,3 +286,9 @@ class Pool(Model):
         # Each request that waits for its batch holds a thread, so the server's own default (4 per CPU) caps
         # the batch. Twice the batch lets one fill while one runs (batching/README.md of the server).
         return max(16, 2 * self.batching.max_batch_size) if self.batching else 0
+
+
+def leading_pools(pools: Sequence[Pool]) -> tuple[Pool, ...]:
+    """Pools that requests are for; the others only help them (`traffic`)."""
+    helpers = {name for pool in pools for _, name in pool.traffic.helpers}
+    return tuple(pool for pool in pools if pool.name not in helpers)

@@ -1,13 +1,14 @@
 """Every rule that holds between parts of a stack file.
 
 A rule is a function that is named for what it demands and yields a `Problem` per finding: of settings, or (a
-text rule) of one text of the stack file. What goes where is
-in `placement_rules.py`, what fits in `capacity_rules.py`, what was left behind or out in `text_rules.py`.
+text rule) of one text of the stack file. What goes where is in `placement_rules.py`, what fits in
+`capacity_rules.py`, which pools help which in `routing_rules.py`, what was left behind or out in
+`text_rules.py`.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 
-from components import capacity_rules, placement_rules, text_rules
+from components import capacity_rules, placement_rules, routing_rules, text_rules
 from components.errors import Problem
 from components.settings import Settings
 
@@ -29,6 +30,14 @@ RULES: tuple[Rule, ...] = (
     placement_rules.instance_names_differ,
     placement_rules.volume_names_differ,
     placement_rules.nodes_have_work,
+    routing_rules.helping_pools_exist,
+    routing_rules.helping_pools_only_help,
+    routing_rules.helping_pools_are_on_the_same_nodes,
+    routing_rules.helping_pools_serve_nothing_else,
+    routing_rules.canaries_find_their_labels,
+    routing_rules.dedicated_pools_find_their_models,
+    routing_rules.pools_that_take_over_serve_the_same,
+    routing_rules.a_pool_falls_back_to_one,
     capacity_rules.memory_fits_the_node,
     capacity_rules.models_fit_twice,
     capacity_rules.image_is_known,

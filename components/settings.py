@@ -14,11 +14,14 @@ from components.base import Model
 from components.errors import Problem
 from components.node_settings import Node
 from components.pool_settings import Pool
+from components.routing_settings import VersionChoice
 from components.types import MOST_MIB, HeaderName, ImageReference, Owner, Port
 
 LOOPBACK = "127.0.0.1"
 ADMIN_PORT = 9901
 """Envoy's admin page, on the loopback of its container."""
+STATUS_PORT = 9903
+"""Envoy's status page, on the node's private network."""
 
 
 class Images(Model):
@@ -34,7 +37,7 @@ class FrontEnd(Model):
     """Envoy: one on each node, the only thing that publishes ports."""
 
     bind: IPv4Address = IPv4Address("0.0.0.0")  # noqa: S104 - the front end is what is meant to be reached
-    """Address of the node that the REST and gRPC ports are published on."""
+    """Address of each node that REST and gRPC are published on, unless the node says its own."""
     rest_port: Port = 8080
     """REST, published."""
     grpc_port: Port = 8500
@@ -42,7 +45,9 @@ class FrontEnd(Model):
     metrics_port: Port = 9902
     """Prometheus pages of Envoy and of every instance, published on the node's loopback only."""
     user_header: HeaderName = "x-user-id"
-    """Header that names a request's user, for pools that keep a user on one instance."""
+    """Header that names a request's user, for pools that keep a user on one instance or one version."""
+    versions: VersionChoice = VersionChoice()
+    """How clients name a model's version beside the path."""
     request_timeout_s: Annotated[int, Field(ge=1, le=3600)] = 30
     """A whole request, retries included, in seconds."""
     max_request_mib: Annotated[int, Field(ge=1, le=1024)] = 16
@@ -55,13 +60,19 @@ class FrontEnd(Model):
     """Memory limit of Envoy's container in MiB; it sheds load before it gets there."""
 
     def _rules(self) -> Iterator[Problem]:
+        yield from self._headers_differ()
         yield from self._ports_differ()
         yield from self._large_requests_fit()
+
+    def _headers_differ(self) -> Iterator[Problem]:
+        """One header, one meaning."""
+        if self.versions.header == self.user_header:
+            yield Problem("versions.header", "is also user_header", self.user_header)
 
     def _ports_differ(self) -> Iterator[Problem]:
         """One port, one listener."""
         ports = {"rest_port": self.rest_port, "grpc_port": self.grpc_port, "metrics_port": self.metrics_port}
-        owner = {ADMIN_PORT: "Envoy's own admin port"}
+        owner = {ADMIN_PORT: "Envoy's own admin port", STATUS_PORT: "Envoy's own status port"}
         for name, port in ports.items():
             first = owner.setdefault(port, name)
             if first != name:

@@ -20,6 +20,7 @@ _PLAIN = {
         "merge": r"<<",
     }.items()
 }
+_MOST_VALUES = 1_000_000
 _ACCEPTED_TAGS = {*_PLAIN, *(f"{_TAG}{name}" for name in ("str", "map", "seq"))}
 
 
@@ -32,6 +33,12 @@ class _Loader(yaml.SafeLoader):
         if kind is yaml.ScalarNode and implicit[0]:
             return next((tag for tag, plain in _PLAIN.items() if plain.fullmatch(value)), f"{_TAG}str")
         return super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call,no-any-return]
+
+    def get_single_node(self) -> yaml.Node | None:
+        node: yaml.Node | None = super().get_single_node()
+        if node is not None and _values_in(node, {}) > _MOST_VALUES:
+            raise _error(f"its aliases stand for more than {_MOST_VALUES} values", node)
+        return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> object:  # noqa: ARG002
         if node.tag not in _ACCEPTED_TAGS:
@@ -68,6 +75,19 @@ def read_yaml(text: bytes) -> object:
         raise StackFileSyntaxError("is nested too deeply") from None
     except (ValueError, LookupError) as error:  # `!!int` and the like, spelt out before something else
         raise StackFileSyntaxError(f"is not YAML: {error}") from None
+
+
+def _values_in(node: yaml.Node, counted: dict[int, int]) -> int:
+    """How many values a node comes to once every alias is written out: a few lines can stand for billions."""
+    if id(node) not in counted:
+        counted[id(node)] = 1  # an alias of itself is an error of its own
+        children: list[yaml.Node] = []
+        if isinstance(node, yaml.MappingNode):
+            children = [part for pair in node.value for part in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            children = node.value
+        counted[id(node)] += sum(_values_in(child, counted) for child in children)
+    return counted[id(node)]
 
 
 def _error(message: str, node: yaml.Node) -> yaml.MarkedYAMLError:

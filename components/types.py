@@ -162,6 +162,16 @@ HeaderName = Annotated[
     _text(r"^[a-z][a-z0-9]*(-[a-z0-9]+){0,15}$", "a header's name in lower-case letters, digits and '-'"),
     AfterValidator(_free_header),
 ]
+HeaderValue = Annotated[
+    str, _text(r"^[!-~]([ -~]{0,254}[!-~])?$", "printable ASCII, at most 256, without blanks around it")
+]
+RestPath = Annotated[
+    str,
+    _text(
+        r"^/v1/models/[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}([/:][A-Za-z0-9_/:]*)?$",
+        "the beginning of a path, from /v1/models/<model> on",
+    ),
+]
 Driver = Annotated[
     str, _text(r"^\d{3}\.\d{1,3}(\.\d{1,3})?$", "a driver version in quotes, such as '535.129.03'")
 ]

@@ -1,4 +1,4 @@
-"""Writes `docs/reference.md` and `schemas/stack.schema.json` from the settings and the outputs.
+"""Writes the reference and the schema of stack files, and the page and configuration of the policy pack.
 
 `python -m docs.generate` writes them; a test compares what is committed with what would be written.
 """
@@ -14,6 +14,7 @@ from components.rules import RULES, TEXT_RULES
 from components.settings import Settings
 from components.stack_file import NAMESPACE
 from components.types import PATTERN_WORDS
+from docs.policies import policy_files
 
 PROJECT = Path(__file__).resolve().parent.parent
 Schema = Mapping[str, object]
@@ -182,10 +183,19 @@ def _first_line(text: str | None) -> str:
     return (text or "").strip().partition("\n")[0]
 
 
+def generated() -> dict[Path, str]:
+    """Every generated file, with its text."""
+    own = {
+        PROJECT / "docs" / "reference.md": reference(),
+        PROJECT / "schemas" / "stack.schema.json": stack_schema(),
+    }
+    return own | policy_files()
+
+
 def main() -> None:
-    """Write both files."""
-    (PROJECT / "docs" / "reference.md").write_text(reference(), encoding="utf-8")
-    (PROJECT / "schemas" / "stack.schema.json").write_text(stack_schema(), encoding="utf-8")
+    """Write every file."""
+    for file, text in generated().items():
+        file.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from ops import down, drift, heal, lock, paths, setup, tiers, up
+from ops import down, drift, heal, lock, paths, policy, setup, tiers, up
 from ops.errors import UserError
 from ops.processes import EXIT_INTERRUPTED, handle_signals
 from ops.requirements import write_locks
@@ -59,14 +59,19 @@ _COMMANDS = {
     "pr-check": _Command(run=lambda options: tiers.pull_request(options.arguments), arguments=True),
     "lint": _Command(run=lambda options: tiers.lint(fix=options.fix)),
     "lock": _Command(run=lambda _options: write_locks()),
+    "policy-env": _Command(run=lambda _options: policy.make_environment()),
+    "policy-pack": _Command(run=lambda _options: policy.make_copy()),
     "clean": _Command(run=lambda _options: down.clean(), alone=True),
 }
 
 
-_NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT)
+_NOT_WRITABLE = (
+    *(errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT),
+    *(errno.ENOTDIR, errno.EEXIST),  # a file where a folder is due
+)
 _WRITES = (
     "Tools, locks and the local stack's state are kept in this checkout and in the cache "
-    "(TF_SERVING_CACHE): both must be writable."
+    "(TF_SERVING_CACHE): both must be folders that can be written."
 )
 
 

@@ -17,6 +17,7 @@ def down(stack: str, arguments: Sequence[str]) -> int:
     if stack != setup.LOCAL_STACK:
         return setup.team_stack(stack, changes=True).run("destroy", *arguments)
     if local_backend().has_stack(stack):
+        setup.require_stack_file(stack)
         code = _destroy_local(arguments)
         if code != 0:
             return code
@@ -61,7 +62,12 @@ def clean() -> int:
     engine = docker_host.private_engine()
     if engine.folder.exists() and os.geteuid() == 0:
         engine.remove()
-    for folder in (paths.LOCAL, paths.ROOT / ".venv", *(paths.ROOT / name for name in _CACHES)):
+    for folder in (
+        paths.LOCAL,
+        paths.ROOT / ".venv",
+        paths.ROOT / "policies" / ".venv",
+        *(paths.ROOT / name for name in _CACHES),
+    ):
         shutil.rmtree(folder, ignore_errors=True)
     for folder in paths.ROOT.glob("*/**/__pycache__"):
         shutil.rmtree(folder, ignore_errors=True)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from ops import docker_host, inspection, nodes, setup
 from ops.errors import UserError
-from ops.heal import labelled
 from ops.hosts import Host
 from ops.inspection import Container, Difference, differences
+from ops.labelled import labelled
 from ops.samples import table
 from ops.stack import Stack
 from toolchain.progress import note

@@ -6,52 +6,15 @@ Nothing without the stack's own label is touched.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
-from ops import docker_host, labels, nodes, setup
+from ops import docker_host, nodes, setup
 from ops.errors import UserError
 from ops.hosts import Host
+from ops.labelled import Labelled, State, labelled, remove
 from ops.stack import Stack
 from ops.state import local_backend
 from toolchain.progress import note
-
-# Containers go first: a network or a volume with a container on it cannot be removed. The id of a volume is
-# its name, in the state too.
-_KINDS = {
-    "container": (
-        ["ps", "--all", "--no-trunc"],
-        f'{{{{.ID}}}} {{{{.Names}}}} {{{{.State}}}} {{{{.Label "{labels.ROLE}"}}}}',
-        ["rm", "--force", "--volumes"],
-    ),
-    "network": (["network", "ls", "--no-trunc"], "{{.ID}} {{.Name}}", ["network", "rm"]),
-    "volume": (["volume", "ls"], "{{.Name}} {{.Name}}", ["volume", "rm"]),
-}
-_NOT_RUNNING = ("created", "exited", "dead")
-
-
-_Exported = Mapping[str, Mapping[str, Iterable[Mapping[str, str]]]]
-
-
-@dataclass(frozen=True)
-class Stray:
-    """Something with the stack's label on a node; `state` and `role` are a container's."""
-
-    node: str
-    host: Host
-    kind: str
-    id: str
-    name: str
-    state: str = ""
-    role: str = ""
-
-    @property
-    def ended(self) -> bool:
-        """Whether it should run and does not. A publisher ends; one that failed is not whole in the state."""
-        return self.state in _NOT_RUNNING and (self.role, self.state) != (labels.PUBLISHER, "exited")
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.name} on node {self.node}"
 
 
 def heal(stack: str, arguments: Sequence[str]) -> int:
@@ -60,6 +23,7 @@ def heal(stack: str, arguments: Sequence[str]) -> int:
     if unknown:
         raise UserError(f"accepts ARGS=--yes (do not ask), not {' '.join(unknown)}")
     if stack == setup.LOCAL_STACK:
+        setup.require_stack_file(stack)
         engine = docker_host.ensure_engine().docker_host
         setup.ensure_tools()
         local = setup.cli(stack, {"DOCKER_HOST": engine}, backend=local_backend())
@@ -73,18 +37,17 @@ def heal(stack: str, arguments: Sequence[str]) -> int:
 def reconcile(stack: Stack, hosts: Mapping[str, Host], *, ask: bool) -> int:
     """Free stale locks of a backend of ours, remove strays, refresh; the exit code of the refresh."""
     stack.free_stale_locks()
-    exported = json.loads(stack.query("stack", "export"))
-    known, whole = _known(exported), _known(exported, whole=True)
+    state = State(json.loads(stack.query("stack", "export")).get("deployment") or {})
     there = labelled(stack.name, hosts)
-    if any(one.kind == "container" for one in there) and not any(one.id in known for one in there):
-        raise UserError(_another_state(stack, there, "knows none of them" if known else "is empty"))
-    found = [one for one in there if one.id not in whole or one.ended]
+    if any(one.kind == "container" for one in there) and not any(one.id in state.known for one in there):
+        raise UserError(_another_state(stack, there, "knows none of them" if state.known else "is empty"))
+    found = [one for one in there if one.id not in state.whole or one.ended]
     for stray in found:
         note(f"Unknown to the state, half made or not running: {stray}")
     if found and ask and not _agreed(len(found)):
         raise UserError("nothing was changed")
     for stray in found:
-        _remove(stray)
+        remove(stray)
     unasked = [] if ask else ["--yes", "--skip-preview"]
     code = stack.run("refresh", *unasked, "--clear-pending-creates")
     if code == 0:
@@ -92,27 +55,7 @@ def reconcile(stack: Stack, hosts: Mapping[str, Host], *, ask: bool) -> int:
     return code
 
 
-def labelled(stack: str, hosts: Mapping[str, Host]) -> list[Stray]:
-    """What has the stack's label, a container also its node's; containers come before the rest."""
-    found = [
-        Stray(node, host, kind, *line.split())
-        for kind in _KINDS
-        for node, host in hosts.items()
-        for line in _listed(kind, stack, node, host)
-    ]
-    # Networks have no node's label, so two nodes of one engine both list them.
-    return list({(one.kind, one.id): one for one in reversed(found)}.values())[::-1]
-
-
-def _known(exported: _Exported, *, whole: bool = False) -> frozenset[str]:
-    """Ids of what the state says is on the nodes, or (`whole`) of what was made there without an error."""
-    resources = (exported.get("deployment") or {}).get("resources") or []
-    real = [one for one in resources if not one.get("type", "").startswith("pulumi:providers:")]
-    made = [one for one in real if "id" in one and not (whole and one.get("initErrors"))]
-    return frozenset(one["id"] for one in made)
-
-
-def _another_state(stack: Stack, found: Sequence[Stray], state: str) -> str:
+def _another_state(stack: Stack, found: Sequence[Labelled], state: str) -> str:
     """Why nothing is removed: a killed run has its networks in the state before its first container.
 
     A state that knows nothing beside containers is another one than theirs.
@@ -137,24 +80,8 @@ def _another_state(stack: Stack, found: Sequence[Stray], state: str) -> str:
     )
 
 
-def _listed(kind: str, stack: str, node: str, host: Host) -> list[str]:
-    command, form, _ = _KINDS[kind]
-    chosen = labels.filters(stack, None if kind == "network" else node)
-    answer = host.docker(*command, *chosen, "--format", form)
-    if answer.code != 0:
-        raise UserError(f"node {node} ({host.endpoint}): {answer.said}; nothing was changed")
-    return answer.stdout.splitlines()
-
-
 def _agreed(count: int) -> bool:
     try:
         return input(f"Remove these {count}? [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:
         return False
-
-
-def _remove(stray: Stray) -> None:
-    answer = stray.host.docker(*_KINDS[stray.kind][2], stray.id)
-    if answer.code != 0:
-        raise UserError(f"{stray} cannot be removed: {answer.said}")
-    note(f"Removed: {stray}")

@@ -13,13 +13,18 @@ from ops.errors import UserError
 from ops.hosts import Host
 
 _Json = Mapping[str, Any]
+# Where a publisher has its files, and where it puts them on its volume (components/config_volume.py).
+_PUBLISHED, _VOLUME = "/publish/files/", "/volume/"
 # A mount: type, source or volume's name, where it is seen, whether it can be written.
 Mount = tuple[str, str, str, bool]
 
 
 @dataclass(frozen=True)
 class Container:
-    """A container of the state; values that are secret there are left out."""
+    """A container of the state; values that are secret there are left out.
+
+    `files` by their path: those that it was given, and for a publisher those on its volume.
+    """
 
     name: str
     node: str
@@ -44,6 +49,11 @@ def declared(resource: _Json) -> Container:
     """A container as an exported state has it."""
     inputs: _Json = resource["inputs"]
     named = {one["label"]: one["value"] for one in inputs.get("labels") or ()}
+    uploads = {one["file"]: one.get("content") for one in inputs.get("uploads") or ()}
+    files = {file: text for file, text in uploads.items() if isinstance(text, str)}
+    on_volume = {
+        file.replace(_PUBLISHED, _VOLUME): text for file, text in files.items() if _PUBLISHED in file
+    }
     return Container(
         name=str(inputs["name"]),
         node=named.get(labels.NODE, ""),
@@ -51,11 +61,7 @@ def declared(resource: _Json) -> Container:
         environment=dict(_pair(one) for one in inputs.get("envs") or () if isinstance(one, str)),
         labels={name: value for name, value in named.items() if isinstance(value, str)},
         mounts=frozenset(_declared_mounts(inputs)),
-        files={
-            one["file"]: one["content"]
-            for one in inputs.get("uploads") or ()
-            if isinstance(one.get("content"), str)
-        },
+        files={**files, **on_volume},
     )
 
 

@@ -243,8 +243,8 @@ def wanted_of(stack: str) -> list[Wanted]:
                 images=(settings.images.server, settings.images.envoy),
                 folders=tuple(sorted(map(str, sources))),
                 ports=(
-                    (str(front.bind), front.rest_port, "front_end.rest_port"),
-                    (str(front.bind), front.grpc_port, "front_end.grpc_port"),
+                    (str(node.front_end.bind), front.rest_port, "front_end.rest_port"),
+                    (str(node.front_end.bind), front.grpc_port, "front_end.grpc_port"),
                     ("127.0.0.1", front.metrics_port, "front_end.metrics_port"),
                 ),
                 subnet=str(spec.subnet),

@@ -67,7 +67,7 @@ def ready_local_stack(host: str) -> Stack:
     stack = cli(LOCAL_STACK, engine_env(host), backend=local_backend())
     stack.free_stale_locks()
     stack.ensure_exists()
-    leftovers.clear(stack, host)
+    leftovers.clear(stack, lambda: nodes.hosts_of(LOCAL_STACK, host))
     return stack
 
 

@@ -52,6 +52,11 @@ def _go() -> None:
     golang.go_binary()
 
 
+def _preview() -> None:
+    setup.ensure_tools()
+    python_env.ensure_policy_venv()
+
+
 def _engine() -> None:
     setup.ensure_tools()
     _go()
@@ -67,7 +72,7 @@ TIERS = (
     Tier("unit", " and ".join(f"not {name}" for name in _MARKED), _nothing),
     Tier("simulator", "simulator", _go),
     Tier("envoy", "envoy", _nothing),
-    Tier("preview", "preview and not integration", setup.ensure_tools),
+    Tier("preview", "preview and not integration", _preview),
     Tier("integration", "integration and not drill", _engine),
 )
 # Run by its name alone: minutes of what the tiers above show in part.

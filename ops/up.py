@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 
-from ops import nodes, paths, samples, setup, unwell
+from ops import nodes, paths, policy, samples, setup, unwell
 from ops.errors import UserError
 from ops.hosts import Host
 from ops.stack import Stack
@@ -24,7 +24,9 @@ def up(stack: str, arguments: Sequence[str]) -> int:
     if stack != setup.LOCAL_STACK:
         setup.check_stack_file(stack)
         team = setup.team_stack(stack, changes=True)
-        return setup.preflight(stack, {}) or deploy(team, nodes.hosts_of(stack), arguments)
+        return setup.preflight(stack, {}) or deploy(
+            team, nodes.hosts_of(stack), [*policy.options(stack), *arguments]
+        )
     local = setup.local_stack()
     code = setup.preflight(stack, dict(local.env))
     if code == 0:
@@ -80,7 +82,8 @@ def preview(stack: str, arguments: Sequence[str]) -> int:
     if stack == setup.LOCAL_STACK:
         return setup.local_cli().run("preview", *arguments)
     if team_backend(stack, os.environ, paths.ROOT / "Pulumi.yaml") is not None:
-        return setup.team_stack(stack, changes=False).run("preview", *arguments)
+        team = setup.team_stack(stack, changes=False)
+        return team.run("preview", *policy.options(stack), *arguments)
     return _preview_from_nothing(stack, arguments)
 
 
@@ -92,7 +95,7 @@ def _preview_from_nothing(stack: str, arguments: Sequence[str]) -> int:
     with folder:
         empty = setup.cli(stack, {}, backend=backend)
         empty.ensure_exists()
-        code = empty.run("preview", *arguments)
+        code = empty.run("preview", *policy.options(stack), *arguments)
     print(line, flush=True)
     return code
 

@@ -17,6 +17,7 @@ _NO_BASE = (
     "`git fetch --unshallow` brings the rest."
 )
 _OTHER_PACKAGES = f"`{LOCK.name}` differs: the base was planned with the packages of this tree."
+_OTHER_POLICIES = f"`{POLICIES}/` differs: the stacks are judged by the rules of this tree."
 _NO_POLICIES = f"There is no `{POLICIES}/PulumiPolicy.yaml`, so no policy judged them."
 
 
@@ -47,6 +48,8 @@ def review(checkout: Path, asked: str | None = None) -> tuple[str, bool]:
         base = unpack(checkout, commit, folder / "base") if commit else None
         changed = changed_paths(checkout, commit) if commit else None
         notes = [_OTHER_PACKAGES] if changed and LOCK.name in changed else []
+        if any(path.startswith(f"{POLICIES}/") for path in changed or ()):
+            notes.append(_OTHER_POLICIES)
         notes += [] if (checkout / POLICIES / "PulumiPolicy.yaml").exists() else [_NO_POLICIES]
         notes += [] if base else [_NO_BASE]
         outcomes = compare(head, base, folder / "stacks", ensure(plugins=["docker"]), changed)

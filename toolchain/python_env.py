@@ -6,15 +6,17 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from toolchain.cache import locked
 from toolchain.errors import ToolchainError
 from toolchain.process import run
 from toolchain.progress import step
-from toolchain.versions import DEV_LOCK, LOCK, REPOSITORY
+from toolchain.versions import DEV_LOCK, LOCK, POLICY_LOCK, REPOSITORY
 
 VENV = REPOSITORY / ".venv"
+POLICY_VENV = REPOSITORY / "policies" / ".venv"
 STAMP = ".made-from.json"
 
 
@@ -24,34 +26,58 @@ def ensure_venv(*, dev: bool = False) -> Path:
     With `dev` it has the tools for checks and tests too. It is made anew when the checkout was moved, since
     the scripts in it name their interpreter by its full path.
     """
-    if up_to_date(VENV, dev=dev):
-        return _python(VENV)
+    return _ensure(VENV, _locks(dev=dev))
+
+
+def ensure_policy_venv() -> Path:
+    """The same for the policy pack, which Pulumi runs in an environment of its own."""
+    return _ensure(POLICY_VENV, (POLICY_LOCK,))
+
+
+def _ensure(venv: Path, locks: Sequence[Path]) -> Path:
+    if _up_to_date(venv, locks):
+        return _python(venv)
     with locked(REPOSITORY / ".local" / "venv.lock", waiting_for="another run that makes .venv"):
-        if not up_to_date(VENV, dev=dev):
-            make_venv(VENV, dev=dev)
-    return _python(VENV)
+        if not _up_to_date(venv, locks):
+            _make(venv, locks)
+    return _python(venv)
 
 
 def up_to_date(venv: Path, *, dev: bool) -> bool:
     """Whether a virtual environment was made here, whole, from the present lock file."""
+    return _up_to_date(venv, _locks(dev=dev))
+
+
+def _up_to_date(venv: Path, locks: Sequence[Path]) -> bool:
     try:
         stamp = json.loads((venv / STAMP).read_text())
     except (OSError, ValueError):
         return False
-    wanted = _stamp(venv, dev=dev)
+    wanted = _stamp(venv, locks)
     return all(stamp.get(name) == value for name, value in wanted.items()) and _python(venv).exists()
 
 
 def make_venv(venv: Path, *, dev: bool) -> None:
     """Create or refresh a virtual environment from the lock file."""
-    lock = DEV_LOCK if dev else LOCK
-    with step(f"Install Python packages from {lock.name} into {venv.name}", "20 to 60 s"):
+    _make(venv, _locks(dev=dev))
+
+
+def _make(venv: Path, locks: Sequence[Path]) -> None:
+    lock = locks[-1]
+    shown = [
+        path.relative_to(REPOSITORY) if path.is_relative_to(REPOSITORY) else path for path in (lock, venv)
+    ]
+    with step(f"Install Python packages from {shown[0]} into {shown[1]}", "20 to 60 s"):
         if not _usable(venv):
             _create(venv)
         (venv / STAMP).unlink(missing_ok=True)
         install = pip(_python(venv), "install", "--no-deps", "--require-hashes", "-r", lock)
         run(install, what=f"install {lock.name}")
-        (venv / STAMP).write_text(json.dumps(_stamp(venv, dev=dev), indent=2))
+        (venv / STAMP).write_text(json.dumps(_stamp(venv, locks), indent=2))
+
+
+def _shown(path: Path) -> Path:
+    return path.relative_to(REPOSITORY) if path.is_relative_to(REPOSITORY) else path
 
 
 def pip(python: Path, *arguments: str | Path) -> list[str | Path]:
@@ -59,8 +85,12 @@ def pip(python: Path, *arguments: str | Path) -> list[str | Path]:
     return [python, "-m", "pip", "--disable-pip-version-check", "--quiet", *arguments]
 
 
-def _stamp(venv: Path, *, dev: bool) -> dict[str, str]:
-    locks = (LOCK, DEV_LOCK) if dev else (LOCK,)
+def _locks(*, dev: bool) -> tuple[Path, ...]:
+    """The lock files that an environment is made from; the last one names all packages."""
+    return (LOCK, DEV_LOCK) if dev else (LOCK,)
+
+
+def _stamp(venv: Path, locks: Sequence[Path]) -> dict[str, str]:
     hashes = {lock.name: hashlib.sha256(lock.read_bytes()).hexdigest() for lock in locks}
     return {"path": str(venv.resolve()), **hashes}
 

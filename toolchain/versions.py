@@ -8,6 +8,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent
 LOCK = REPOSITORY / "requirements.txt"
 DEV_LOCK = REPOSITORY / "requirements-dev.txt"
+POLICY_LOCK = REPOSITORY / "policies" / "requirements.txt"
 GO_MODULES = REPOSITORY / "toolchain" / "go"
 
 

@@ -7,10 +7,10 @@ import pulumi_docker as docker
 import pytest
 from pulumi.runtime import rpc
 
-from components.bootstrap import bootstrap_yaml
 from components.config_volume import ConfigVolume, ConfigVolumeArgs, PublishedFile
 from components.container import duration
 from components.deployment import ServingDeployment, ServingDeploymentArgs
+from components.envoy_files import bootstrap_file, envoy_files
 from components.flags import server_arguments
 from tests import stacks
 from tests.mock_engine import CONTAINER, Deploy, Engine, Registered
@@ -126,12 +126,15 @@ def test_a_front_end_publishes_three_ports_and_its_metrics_on_the_loopback_alone
 def test_a_front_end_reads_the_configuration_of_its_node(deploy: Deploy) -> None:
     engine = deployed(deploy, stacks.two_nodes())
     found = engine.container("test.gpu-02-envoy").inputs
-    assert engine.files(engine.container("test.gpu-02-envoy")) == {
-        "/etc/envoy/envoy.yaml": bootstrap_yaml(stacks.plan(stacks.two_nodes()).nodes[1].front_end)
-    }
+    plan = stacks.plan(stacks.two_nodes()).nodes[1].front_end
+    bootstrap, text = bootstrap_file(plan)
+    wanted = {bootstrap: text, **envoy_files(plan)}
+    uploaded = engine.files(engine.container("test.gpu-02-envoy"))
+    assert uploaded == {f"/config/{name}": content for name, content in wanted.items()}
     assert found["image"] == "envoyproxy/envoy:v1.40.0"
     assert found["entrypoints"] == ["/usr/local/bin/envoy"]
-    assert found["command"][:2] == ["-c", "/etc/envoy/envoy.yaml"]
+    assert found["command"][:2] == ["-c", f"/config/{bootstrap}"]
+    assert "--reject-unknown-dynamic-fields" in found["command"]
 
 
 def test_a_front_end_runs_as_an_ordinary_user_with_no_folder_of_the_node(deploy: Deploy) -> None:

@@ -98,7 +98,9 @@ def _http(behaviour: Behaviour) -> Callable[[asyncio.StreamReader, asyncio.Strea
         if behaviour.answer == "reset":
             writer.transport.abort()
             return None
-        return 200, json.dumps({"served_by": behaviour.name, "bytes": len(request.body)})
+        return 200, json.dumps(
+            {"served_by": behaviour.name, "bytes": len(request.body), "path": request.target}
+        )
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -130,7 +132,7 @@ class _AnyMethod(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic i
 
         async def call(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
             behaviour = self.behaviour
-            behaviour.seen.append(method)
+            behaviour.seen.append(f"{method} {request[:4096].hex()}")
             await asyncio.sleep(behaviour.delay_s)
             if behaviour.answer == "full":
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "The batch scheduling queue is full")

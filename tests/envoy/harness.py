@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,14 +16,11 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 import grpc
-import yaml
 
-from components.bootstrap import bootstrap_yaml
 from components.plan import REST_PORT, Endpoint, FrontEndPlan, PoolPlan
-from components.settings import ADMIN_PORT
+from tests.envoy.ground import ROOT, Ground, Said, envoy_command, run_script
 from tests.envoy.pools import ONE_POOL, SmallPool, front_end
 
-ROOT = Path(__file__).parents[2]
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 PATIENCE_S = 30.0
 
@@ -57,7 +55,7 @@ def free_ports(count: int) -> list[int]:
     raise AssertionError(f"no {count} free ports between 15000 and 30000")
 
 
-def _on_loopback(plan: FrontEndPlan) -> FrontEndPlan:
+def on_loopback(plan: FrontEndPlan) -> FrontEndPlan:
     """The plan with its instances at loopback addresses that nothing uses; their ports stay the same."""
     for _ in range(100):
         net = f"127.{random.randint(20, 250)}.{random.randint(0, 250)}"  # noqa: S311 - not a secret
@@ -169,7 +167,7 @@ class Site:
     """An Envoy and the servers behind it."""
 
     plan: FrontEndPlan
-    admin_port: int
+    ground: Ground
     log: Path
     backends: dict[str, Backend]
 
@@ -189,7 +187,7 @@ class Site:
         return ask("127.0.0.1", self.plan.spec.metrics_port, "GET", path)
 
     def admin(self, path: str) -> Answer:
-        return ask("127.0.0.1", self.admin_port, "GET", path)
+        return ask("127.0.0.1", self.ground.admin_port, "GET", path)
 
     @contextmanager
     def channel(self) -> Iterator[grpc.Channel]:
@@ -212,6 +210,12 @@ class Site:
     def healthy(self, cluster: str) -> int:
         return self.stat(f"cluster.{cluster}.membership_healthy")
 
+    @staticmethod
+    def clusters_of(plan: FrontEndPlan) -> list[str]:
+        """The clusters that an Envoy with these files has."""
+        pools = [f"{protocol}-{pool.name}" for pool in plan.pools for protocol in ("rest", "grpc")]
+        return [*pools, *(f"metrics-{e.name}" for pool in plan.pools for e in pool.endpoints), "admin"]
+
     def settled(self) -> None:
         """Every instance is well, seen as well, and not ejected."""
 
@@ -225,6 +229,18 @@ class Site:
             )
 
         wait_for("every instance healthy", all_well, 60)
+
+    def publish(self, plan: FrontEndPlan, *edits: tuple[str, str, str], patience_s: int = 30) -> Said:
+        """Gives the running Envoy the files of a plan; `edits` are replacements: a file, what, by what."""
+        new = Path(tempfile.mkdtemp(dir=self.log.parent))
+        self.ground.write(plan, new)
+        for name, old, wanted in edits:
+            _, _, text = (new / name).read_text().partition("\n")
+            assert old in text
+            version = f'version_info: "{new.name}"\n'
+            (new / name).write_text(version + text.replace(old, wanted))
+        where = (new, self.ground.folder, "127.0.0.1", self.ground.status_port)
+        return run_script("publish", *where, work=new / "work", patience_s=patience_s)
 
     def log_lines(self) -> list[dict[str, object]]:
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
@@ -244,31 +260,12 @@ def call_grpc(
     return bytes(answer), None if served_by is None else str(served_by)
 
 
-def loopback_bootstrap(plan: FrontEndPlan, admin_port: int) -> str:
-    """The very file that the container gets, with its listeners on loopback and another admin port."""
-    document = yaml.safe_load(bootstrap_yaml(plan))
-
-    def moved(value: object) -> object:
-        if isinstance(value, dict):
-            return {key: moved(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [moved(item) for item in value]
-        if value == "0.0.0.0":  # noqa: S104
-            return "127.0.0.1"
-        return admin_port if value == ADMIN_PORT else value
-
-    return json.dumps(moved(document))
-
-
 @contextmanager
 def envoy_process(
     binary: Path, config: Path, log: Path, *, prefix: Sequence[str] = (), workers: int = 2
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A running Envoy. Start it from the main thread: it ends with the thread that started it."""
-    command = [
-        *(*prefix, str(binary), "-c", str(config), "--concurrency", str(workers), "--log-level", "warning"),
-        *("--use-dynamic-base-id", "--drain-time-s", "1", "--file-flush-interval-msec", "100"),
-    ]
+    command = [*prefix, *envoy_command(binary, config, workers=workers)]
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
     try:
@@ -280,6 +277,12 @@ def envoy_process(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def ground_below(folder: Path) -> Ground:
+    """A place in a folder, on ports that are free."""
+    (folder / "config").mkdir()
+    return Ground(folder / "config", *free_ports(2))
 
 
 @contextmanager
@@ -294,19 +297,20 @@ def site(
     workers: int = 2,
 ) -> Iterator[Site]:
     """Servers for every instance of `pools` and an Envoy before them, all healthy."""
-    rest, grpc_port, metrics, admin = free_ports(4)
+    rest, grpc_port, metrics = free_ports(3)
+    ground = ground_below(folder)
     ports = {"rest_port": rest, "grpc_port": grpc_port, "metrics_port": metrics}
-    plan = _on_loopback(front_end(pools, settings={**ports, **(settings or {})}))
+    plan = on_loopback(front_end(pools, settings={**ports, **(settings or {})}))
     backends = {e.name: Backend(e, launch) for pool in plan.pools for e in pool.endpoints}
-    config, log = folder / "envoy.json", folder / "envoy.log"
-    config.write_text(loopback_bootstrap(plan, admin))
+    log = folder / "envoy.log"
+    config = ground.write(plan, ground.folder)
     try:
         for backend in backends.values():
             backend.start()
         for backend in backends.values():
             wait_for(f"{backend.name} answers", backend.is_up)
         with envoy_process(binary, config, log, prefix=prefix, workers=workers) as process:
-            made = Site(plan, admin, log, backends)
+            made = Site(plan, ground, log, backends)
 
             def ready() -> bool:
                 assert process.poll() is None, log.read_text()

@@ -5,7 +5,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -75,13 +75,13 @@ def _rest_client(made: Site, load: Load, path: str, body: bytes, headers: Mappin
     connection.close()
 
 
-def _grpc_client(made: Site, load: Load, message: bytes) -> None:
+def _grpc_client(made: Site, load: Load, message: bytes, metadata: Sequence[tuple[str, str]]) -> None:
     with made.channel() as channel:
         while not load.stopped:
             started = time.monotonic()
             served_by, failure = None, None
             try:
-                answer, served_by = call_grpc(channel, message=message)
+                answer, served_by = call_grpc(channel, message=message, metadata=metadata)
                 if json.loads(answer)["served_by"] != served_by:
                     failure = f"header {served_by}, body {answer!r}"
             except grpc.RpcError as error:
@@ -96,16 +96,18 @@ def load_on(
     *,
     clients: int = 8,
     body: bytes = b"{}",
+    path: str = "/v1/models/resnet:predict",
     headers: Mapping[str, str] | None = None,
+    metadata: Sequence[tuple[str, str]] = (),
 ) -> Iterator[Load]:
-    """`clients` that ask over `rest` or `grpc` until the block ends; `headers` over REST alone."""
+    """`clients` that ask until the block ends: `rest` at `path` with `headers`, or `grpc` with `metadata`."""
     load = Load()
 
     def client() -> None:
         if protocol == "rest":
-            _rest_client(made, load, "/v1/models/resnet:predict", body, headers or {})
+            _rest_client(made, load, path, body, headers or {})
         else:
-            _grpc_client(made, load, body)
+            _grpc_client(made, load, body, metadata)
 
     threads = [threading.Thread(target=client, daemon=True) for _ in range(clients)]
     for thread in threads:

@@ -1,12 +1,13 @@
 """Finds things in Envoy's configuration, read from its text as Envoy reads it."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import yaml
 
-from components.bootstrap import bootstrap_yaml
+from components.envoy_files import bootstrap_file, envoy_files
 from components.plan import FrontEndPlan
 from tests.envoy.pools import STICKY, TWO_POOLS, SmallPool, front_end
 
@@ -20,13 +21,19 @@ SHAPES = {
 
 
 @cache
-def written(plan: FrontEndPlan) -> Any:
-    """The whole configuration."""
-    return yaml.safe_load(bootstrap_yaml(plan))
+def bootstrap(plan: FrontEndPlan) -> Any:
+    """What Envoy reads as it starts."""
+    return yaml.safe_load(bootstrap_file(plan)[1])
+
+
+@cache
+def files(plan: FrontEndPlan) -> dict[str, Any]:
+    """What it reads again."""
+    return {name: yaml.safe_load(text) for name, text in envoy_files(plan).items()}
 
 
 def listener(plan: FrontEndPlan, name: str) -> Any:
-    [found] = [entry for entry in written(plan)["static_resources"]["listeners"] if entry["name"] == name]
+    [found] = [entry for entry in files(plan)["lds.yaml"]["resources"] if entry["name"] == name]
     return found
 
 
@@ -35,12 +42,32 @@ def manager(plan: FrontEndPlan, name: str) -> Any:
 
 
 def routes(plan: FrontEndPlan, name: str) -> list[Any]:
-    [host] = manager(plan, name)["route_config"]["virtual_hosts"]
-    return list(host["routes"])
+    """Every route, those of users who were chosen for a canary among them."""
+    host = virtual_host(plan, name)
+    if "routes" in host:
+        return list(host["routes"])
+    lists = [matcher["on_match"] for matcher in host["matcher"]["matcher_list"]["matchers"]]
+    return [
+        route
+        for found in [*lists, host["matcher"]["on_no_match"]]
+        for route in found["action"]["typed_config"]["routes"]
+    ]
+
+
+def virtual_host(plan: FrontEndPlan, name: str) -> Any:
+    [routing] = files(plan)[f"rds-{name}.yaml"]["resources"]
+    [host] = routing["virtual_hosts"]
+    return host
 
 
 def clusters(plan: FrontEndPlan) -> dict[str, Any]:
-    return {cluster["name"]: cluster for cluster in written(plan)["static_resources"]["clusters"]}
+    """Every cluster, with its endpoints as if they stood there."""
+    found = {cluster["name"]: dict(cluster) for cluster in files(plan)["cds.yaml"]["resources"]}
+    for name, file in files(plan).items():
+        if name.startswith("eds-"):
+            [endpoints] = file["resources"]
+            found[endpoints["cluster_name"]]["load_assignment"] = endpoints
+    return found
 
 
 def pool_clusters(plan: FrontEndPlan) -> dict[str, Any]:
@@ -61,3 +88,27 @@ def values(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, list):
         for item in value:
             yield from values(item)
+
+
+def route_for(listed: Sequence[Any], path: str, headers: Mapping[str, str]) -> Any:
+    """The first route that takes a request, by chance aside: it takes each share of the requests."""
+    for route in listed:
+        match = route["match"]
+        regex = re.escape(match["prefix"]) + ".*" if "prefix" in match else match["safe_regex"]["regex"]
+        if re.fullmatch(regex, path) and all(_has(headers, wanted) for wanted in match.get("headers", [])):
+            return route
+    raise AssertionError(f"no route for {path}")
+
+
+def _has(headers: Mapping[str, str], wanted: Mapping[str, Any]) -> bool:
+    value = headers.get(wanted["name"])
+    if "present_match" in wanted:
+        return bool((value is not None) == wanted["present_match"])
+    text: dict[str, Any] = wanted["string_match"]
+    if value is None:
+        return False
+    if "exact" in text:
+        return bool(value == text["exact"])
+    if "prefix" in text:
+        return value.startswith(str(text["prefix"]))
+    return re.fullmatch(text["safe_regex"]["regex"], value) is not None

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import json
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from tests.envoy.harness import Site, site, wait_for
 from tests.envoy.pools import STICKY
 
 Homes = Mapping[str, str]
-"""Each user's instance."""
+"""Each user's instance, or path."""
 
 
 def users(count: int) -> list[str]:
@@ -25,16 +26,26 @@ def users(count: int) -> list[str]:
 
 def homes(made: Site, ids: Sequence[str], *, header: str = "x-user-id", in_flight: int = 1) -> Homes:
     """One REST request of each user, `in_flight` at a time, and who answered."""
-    return dict(asyncio.run(_asked(made.plan.spec.rest_port, ids, header, in_flight)))
+    asked = asyncio.run(_asked(made.plan.spec.rest_port, ids, header, in_flight))
+    return {user: str(answer["served_by"]) for user, answer in asked}
 
 
-async def _asked(port: int, ids: Sequence[str], header: str, in_flight: int) -> list[tuple[str, str]]:
+def paths(made: Site, ids: Sequence[str], *, header: str = "x-user-id") -> Homes:
+    """One REST request of each user, and the path that reached an instance."""
+    asked = asyncio.run(_asked(made.plan.spec.rest_port, ids, header, 4))
+    return {user: str(answer["path"]) for user, answer in asked}
+
+
+Asked = list[tuple[str, dict[str, object]]]
+
+
+async def _asked(port: int, ids: Sequence[str], header: str, in_flight: int) -> Asked:
     shares = [ids[first::in_flight] for first in range(in_flight)]
     found = await asyncio.gather(*(_client(port, share, header) for share in shares))
     return [pair for pairs in found for pair in pairs]
 
 
-async def _client(port: int, ids: Sequence[str], header: str) -> list[tuple[str, str]]:
+async def _client(port: int, ids: Sequence[str], header: str) -> Asked:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     pairs = []
     for user in ids:
@@ -45,8 +56,9 @@ async def _client(port: int, ids: Sequence[str], header: str) -> list[tuple[str,
         head = (await reader.readuntil(b"\r\n\r\n")).decode().lower().split("\r\n")
         assert head[0].startswith("http/1.1 200"), head[0]
         fields = {name: value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
-        await reader.readexactly(int(fields["content-length"]))
-        pairs.append((user, fields["x-served-by"]))
+        answer = json.loads(await reader.readexactly(int(fields["content-length"])))
+        assert answer["served_by"] == fields["x-served-by"]
+        pairs.append((user, answer))
     writer.close()
     return pairs
 

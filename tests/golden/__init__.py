@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 from components.batching_parameters import batching_parameters
 from components.bootstrap import bootstrap_yaml
+from components.envoy_files import envoy_files
 from components.flags import server_arguments, server_environment
 from components.model_config import models_config
 from components.monitoring import monitoring_config
@@ -43,7 +44,9 @@ def rendered(stack: str, file: Path) -> dict[str, str]:
         "monitoring.config": monitoring_config(),
     }
     for node in plan.nodes:
-        texts[f"{node.name}/envoy.yaml"] = bootstrap_yaml(node.front_end)
+        texts[f"{node.name}/envoy/bootstrap.yaml"] = bootstrap_yaml(node.front_end)
+        for name, text in envoy_files(node.front_end).items():
+            texts[f"{node.name}/envoy/{name}"] = text
         for instance in node.instances:
             for name, text in _files_of(instance):
                 # Instances of a pool are told the same: one file for all of them, or a difference to see.

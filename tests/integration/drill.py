@@ -228,7 +228,7 @@ def prepare_as_make_up_does(drill: Drill) -> None:
     """What `make up` does before it runs Pulumi."""
     stack = DrillStack.of(drill)
     stack.free_stale_locks()
-    leftovers.clear(stack, drill.engine.docker_host)
+    leftovers.clear(stack, lambda: _hosts(drill))
 
 
 def _hosts(drill: Drill) -> dict[str, Host]:

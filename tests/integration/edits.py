@@ -28,7 +28,8 @@ PROXY = "here-envoy"
 REMOVED = object()
 """A key that is taken out of the stack file."""
 _PROXY = "here-envoy-proxy"
-_BOOTSTRAP = "/etc/envoy/envoy.yaml"
+_CLUSTERS, _LISTENERS = "/config/cds.yaml", "/config/lds.yaml"
+_ROUTES, _PAGES = "/config/rds-rest.yaml", "/config/rds-metrics.yaml"
 _MIB = 2**20
 _SECOND = 10**9
 
@@ -213,8 +214,8 @@ def _front_end_edits(ground: Ground) -> list[Edit]:
         return Edit(name, {f"front_end.{name}": value}, {_PROXY: "replaced"}, {PROXY: shows})
 
     return [
-        front_end("max_request_mib", 9, in_file(_BOOTSTRAP, f"max_request_bytes: {9 * _MIB}")),
-        front_end("max_concurrent", 77, in_file(_BOOTSTRAP, "max_requests: 77")),
+        front_end("max_request_mib", 9, in_file(_LISTENERS, f"max_request_bytes: {9 * _MIB}")),
+        front_end("max_concurrent", 77, in_file(_CLUSTERS, "max_requests: 77")),
         front_end("workers", 2, argument("--concurrency", "2")),
         front_end("memory_mib", 600, held("HostConfig.Memory", 600 * _MIB)),
         front_end("rest_port", rest_port, published(rest_port, "127.0.0.1")),
@@ -228,7 +229,19 @@ def _front_end_edits(ground: Ground) -> list[Edit]:
                 "pools[0].balancing": {"policy": "round_robin", "sticky": True, "bounded_load_percent": 200},
             },
             {_PROXY: "replaced"},
-            {PROXY: in_file(_BOOTSTRAP, '"x-account"')},
+            {PROXY: in_file(_ROUTES, '"x-account"')},
+        ),
+        Edit(
+            "bind of the node",
+            {"nodes[0].bind": "127.0.0.3"},
+            {_PROXY: "replaced"},
+            {PROXY: published(rest_port, "127.0.0.3")},
+        ),
+        Edit(
+            "versions",
+            {"front_end.versions": {"header": "x-version", "grpc": False}},
+            {_PROXY: "replaced"},
+            {PROXY: in_file(_ROUTES, '"x-version"')},
         ),
         Edit(
             "images.envoy",
@@ -296,7 +309,7 @@ def _edits_of_all(ground: Ground) -> list[Edit]:
             "request_timeout_s",
             {"front_end.request_timeout_s": 31},
             everything,
-            {**of_servers(timeout), PROXY: in_file(_BOOTSTRAP, 'request_timeout: "31s"')},
+            {**of_servers(timeout), PROXY: in_file(_LISTENERS, 'request_timeout: "31s"')},
         ),
         Edit("stop_timeout_s", {"rollout.stop_timeout_s": 6}, everything, {**of_servers(stop), PROXY: stop}),
         Edit("health_interval_s", {"rollout.health_interval_s": 2}, servers, of_servers(interval)),
@@ -313,7 +326,7 @@ def _renamed_pool() -> Edit:
             "here-first-config-volume": "replaced",
             "here-first-config-publisher": "replaced",
         },
-        {instance(0): labelled("pool", "first"), PROXY: in_file(_BOOTSTRAP, '"rest-first"')},
+        {instance(0): labelled("pool", "first"), PROXY: in_file(_CLUSTERS, '"rest-first"')},
     )
 
 
@@ -332,7 +345,7 @@ def _renamed_model() -> Edit:
         "model name",
         {"pools[0].models[0].name": "renamed"},
         {_server(0): "replaced", "here-first-config-publisher": "replaced", _PROXY: "replaced"},
-        {instance(0): _in_models('"renamed"'), PROXY: in_file(_BOOTSTRAP, "renamed")},
+        {instance(0): _in_models('"renamed"'), PROXY: in_file(_ROUTES, "renamed")},
     )
 
 
@@ -345,7 +358,7 @@ def _second_model(ground: Ground) -> Edit:
         {_server(1): "replaced", _publisher(1): "replaced", _PROXY: "replaced"},
         {
             instance(1): _in_models('"second_original"'),
-            PROXY: in_file(_BOOTSTRAP, "second_original"),
+            PROXY: in_file(_ROUTES, "second_original"),
         },
     )
 
@@ -355,7 +368,7 @@ def _slot_edits() -> list[list[Edit]]:
         "a slot is added",
         {"pools[0].slots[0].gpus": [0, 3], "pools[0].all_gpus": False},
         {_server(0): "replaced", _server(3): "created", _PROXY: "replaced"},
-        {instance(3): _in_models('"renamed"'), PROXY: in_file(_BOOTSTRAP, '"here-gpu3"')},
+        {instance(3): _in_models('"renamed"'), PROXY: in_file(_PAGES, "here-gpu3")},
     )
     reordered = Edit("the order of slots", {"pools[0].slots[0].gpus": [3, 0]}, {})
     no_batching = Edit(
@@ -374,7 +387,7 @@ def _slot_edits() -> list[list[Edit]]:
         "a slot is removed",
         {"pools[1].slots[0].gpus": [1]},
         {_server(3): "deleted", _PROXY: "replaced"},
-        {PROXY: lacks(in_file(_BOOTSTRAP, '"here-gpu3"'))},
+        {PROXY: lacks(in_file(_PAGES, "here-gpu3"))},
     )
     return [[added], [reordered, no_batching], [moved], [removed]]
 

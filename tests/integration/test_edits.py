@@ -170,6 +170,7 @@ _NOT_EDITED = {
     "nodes[].gpus[].index": "another GPU: another slot",
     "nodes[].gpus[].mig": "a part is a slot: like the slots of whole GPUs",
     "pools[].sharing": "renames its containers",
+    "pools[].traffic": "routes, as those of versions; with a real Envoy in tests/envoy/test_versions.py",
     "pools[].server.xla_gpu_compilation_enabled": "a flag that the simulated version lacks",
     "pools[].server.mixed_precision": "likewise",
     "pools[].server.enable_grpc_healthcheck_service": "likewise",

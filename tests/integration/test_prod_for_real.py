@@ -79,7 +79,7 @@ def _prod(folder: Path, docker: Config) -> Config:
     local = yaml.safe_load((CHECKOUT / "Pulumi.local.yaml").read_text())["config"]
     config["images"] = local["tf-serving:images"]
     [node], [pool] = config["nodes"], config["pools"]
-    node |= {"address": "127.0.0.1", "docker": docker, "subnet": free_subnets(1)[0]}
+    node |= {"address": "127.0.0.1", "bind": "127.0.0.1", "docker": docker, "subnet": free_subnets(1)[0]}
     node |= {"memory_mib": MEMORY_MIB, "share_cpus": True}
     for gpu in node["gpus"]:
         gpu |= {"cpus": "0", "numa_node": 0}

@@ -37,7 +37,10 @@ def test_sharing_is_turned_on_and_off_by_one_up_each(
             project.write_stack(STACK, config)
             done = project.up(STACK)
             assert done.code == 0, done.output
-            assert {name for name in engine.ids() if name.startswith(STACK)} == there | {envoy}
+            running = engine.run(
+                "ps", "--filter", f"label=tf-serving.stack={STACK}", "--format", "{{.Names}}"
+            )
+            assert set(running.split()) == there | {envoy}
             for model in {pool["models"][0]["name"] for pool in config["pools"]}:
                 assert predict.rest(port, model=model).prediction == 2.5
     finally:

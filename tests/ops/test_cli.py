@@ -203,7 +203,7 @@ def test_arguments_that_no_shell_could_split_are_told_as_that(capsys: pytest.Cap
     assert "ARGS=--message 'first cannot be split into words: No closing quotation" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENOSPC])
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EEXIST])
 def test_a_checkout_that_cannot_be_written_is_a_message(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int
 ) -> None:

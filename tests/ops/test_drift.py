@@ -150,6 +150,16 @@ def test_a_mount_that_can_be_written_is_another_one() -> None:
     ]
 
 
+def test_a_publishers_files_are_looked_for_on_its_volume_too() -> None:
+    uploads = [{"file": "/publish/files/a", "content": "x"}, {"file": "/publish/list", "content": "y"}]
+    publisher = {**RESOURCE, "inputs": {**RESOURCE["inputs"], "uploads": uploads}}
+    assert inspection.declared(publisher).files == {
+        "/publish/files/a": "x",
+        "/publish/list": "y",
+        "/volume/a": "x",
+    }
+
+
 @pytest.mark.parametrize("text", [None, "max_batch_size { value: 64 }\n"])
 def test_a_file_that_was_changed_or_is_gone_is_noticed(text: str | None) -> None:
     [(what, _, _)] = found(FakeEngine("default", text=text))

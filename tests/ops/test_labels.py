@@ -8,6 +8,6 @@ def test_what_ops_looks_for_is_what_the_plan_labels() -> None:
     for node in plan.nodes:
         for given in (node.front_end.labels, *(instance.labels for instance in node.instances)):
             assert {(labels.STACK, "prod"), (labels.NODE, node.spec.name)} <= set(given)
-        # `ops.heal` finds a network by its stack alone.
+        # `ops.labelled` finds a network by its stack alone.
         assert (labels.STACK, "prod") in node.network_labels
         assert labels.NODE not in dict(node.network_labels)

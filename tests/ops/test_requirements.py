@@ -26,4 +26,4 @@ def test_the_locks_are_written_also_where_a_make_up_has_left_its_lock_file(
     monkeypatch.setattr("ops.requirements.run_through", compiles)
     with lock.alone(tmp_path / "lock", "`make up`"):
         assert requirements.write_locks() == 0
-    assert ran == ["requirements.txt", "requirements-dev.txt"]
+    assert ran == ["requirements.txt", "requirements-dev.txt", "policies/requirements.txt"]

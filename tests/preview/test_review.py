@@ -99,6 +99,45 @@ def test_a_stack_that_does_not_plan_fails_the_check_and_says_why(outcomes: dict[
     assert "pools[0].batching.allowed_batch_sizes" in outcomes["broken"].trouble
 
 
+_PACK = """
+from pulumi_policy import EnforcementLevel, PolicyPack, ResourceValidationPolicy
+
+
+def rule(name, level):
+    def judge(args, report):
+        if args.name == "gpu-01-gpu0-server":
+            report(f"{name} does not like {args.props['name']}")
+
+    return ResourceValidationPolicy(name=name, description=name, validate=judge, enforcement_level=level)
+
+
+PolicyPack(
+    "tried",
+    [rule("strict", EnforcementLevel.MANDATORY), rule("mild", EnforcementLevel.ADVISORY)],
+)
+"""
+
+
+def test_what_policies_refuse_is_told_by_resource_and_fails_the_check(
+    tmp_path: Path, toolchain: Toolchain
+) -> None:
+    head = tree(tmp_path / "head", {"prod": one_node()})
+    pack = head.folder / "policies"
+    pack.mkdir()
+    runtime = {"name": "python", "options": {"virtualenv": str(CHECKOUT / ".venv")}}
+    (pack / "PulumiPolicy.yaml").write_text(yaml.safe_dump({"runtime": runtime}))
+    (pack / "__main__.py").write_text(_PACK)
+    [found] = compare(head, None, tmp_path / "stacks", toolchain)
+    assert [(one.level, one.policy, one.resource) for one in found.violations] == [
+        ("advisory", "mild", "gpu-01-gpu0-server"),
+        ("mandatory", "strict", "gpu-01-gpu0-server"),
+    ]
+    assert (found.ok, found.trouble) == (False, "")
+    text = report([found], base="nothing")
+    assert "| 1 mandatory, 1 advisory |" in text
+    assert "policy `strict`, gpu-01-gpu0-server: strict strict does not like prod.gpu-01-gpu0" in text
+
+
 _PORTS = (21001, 21002, 21003)
 _GROUND = Ground("edits", Path("/models"), "unix:///other.sock", IPv4Network("10.9.0.0/24"), _PORTS)
 _ROUNDS = edits.rounds(_GROUND)

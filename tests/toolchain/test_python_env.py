@@ -26,7 +26,7 @@ def made(venv: Path, *, dev: bool) -> Path:
     """What `make_venv` leaves, without the packages."""
     (venv / "bin").mkdir(parents=True)
     (venv / "bin" / "python").touch()
-    (venv / python_env.STAMP).write_text(json.dumps(python_env._stamp(venv, dev=dev)))
+    (venv / python_env.STAMP).write_text(json.dumps(python_env._stamp(venv, python_env._locks(dev=dev))))
     return venv
 
 

@@ -6,20 +6,15 @@ import pytest
 
 from components.plan import FrontEndPlan
 from tests.envoy.pools import TWO_POOLS, front_end
-from tests.envoy.reading import SHAPES, clusters, manager, routes
+from tests.envoy.reading import SHAPES, clusters, manager, route_for, routes, virtual_host
 
 DURATION = re.compile(r"[0-9]+(\.[0-9]{1,3})?s")
 
 
 def cluster_for(plan: FrontEndPlan, method: str, path: str) -> str | None:
     """Where the first route that matches sends a REST request; None: Envoy itself refuses it."""
-    for route in routes(plan, "rest"):
-        match = route["match"]
-        methods = [header["string_match"]["exact"] for header in match.get("headers", [])]
-        regex = match["safe_regex"]["regex"] if "safe_regex" in match else re.escape(match["prefix"]) + ".*"
-        if re.fullmatch(regex, path) and methods in ([], [method]):
-            return route["route"]["cluster"] if "route" in route else None
-    raise AssertionError(f"no route for {path}")
+    route = route_for(routes(plan, "rest"), path, {":method": method})
+    return str(route["route"]["cluster"]) if "route" in route else None
 
 
 every_shape = pytest.mark.parametrize("plan", SHAPES.values(), ids=SHAPES)
@@ -40,7 +35,7 @@ def test_request_timeout_shows_on_every_route_and_leaves_time_to_try_again(
     for name in ("rest", "grpc"):
         actions = [route["route"] for route in routes(plan, name) if "route" in route]
         assert {action["timeout"] for action in actions} == {f"{timeout}s"}
-        [host] = manager(plan, name)["route_config"]["virtual_hosts"]
+        host = virtual_host(plan, name)
         assert host["retry_policy"]["per_try_timeout"] == one_try
 
 
@@ -55,7 +50,7 @@ def test_a_stream_may_be_silent_for_as_long_as_a_request_may_take(timeout: int) 
 @every_shape
 def test_a_retry_looks_for_another_instance(plan: FrontEndPlan) -> None:
     for name in ("rest", "grpc"):
-        [host] = manager(plan, name)["route_config"]["virtual_hosts"]
+        host = virtual_host(plan, name)
         [predicate] = host["retry_policy"]["retry_host_predicate"]
         assert predicate["name"].endswith("previous_hosts")
         assert "reset" in host["retry_policy"]["retry_on"].split(",")
@@ -64,7 +59,7 @@ def test_a_retry_looks_for_another_instance(plan: FrontEndPlan) -> None:
 @every_shape
 def test_one_virtual_host_takes_every_domain(plan: FrontEndPlan) -> None:
     for name in ("rest", "grpc", "metrics"):
-        [host] = manager(plan, name)["route_config"]["virtual_hosts"]
+        host = virtual_host(plan, name)
         assert host["domains"] == ["*"]
 
 
@@ -78,11 +73,12 @@ def test_what_refuses_the_rest_comes_last_and_only_last(plan: FrontEndPlan) -> N
 
 @every_shape
 def test_routes_have_names_of_their_own_and_lead_to_clusters_that_exist(plan: FrontEndPlan) -> None:
+    there = {"admin", *clusters(plan)}
     for name in ("rest", "grpc", "metrics"):
         names = [route["name"] for route in routes(plan, name)]
         assert len(set(names)) == len(names)
         targets = {route["route"]["cluster"] for route in routes(plan, name) if "route" in route}
-        assert targets <= set(clusters(plan))
+        assert targets <= there
 
 
 @pytest.mark.parametrize("suffix", ["", "/versions/12", "/labels/canary"])
@@ -123,11 +119,12 @@ def test_what_is_not_on_the_list_leads_nowhere(path: str) -> None:
 
 
 def test_grpc_passes_inference_and_status_but_no_change_of_models() -> None:
-    [regex] = {
+    found = {
         route["match"]["safe_regex"]["regex"]
         for route in routes(front_end(TWO_POOLS), "grpc")
         if "safe_regex" in route["match"]
     }
+    regex = "|".join(found)
     prediction = ("Predict", "Classify", "Regress", "MultiInference", "GetModelMetadata")
     for method in prediction:
         assert re.fullmatch(regex, f"/tensorflow.serving.PredictionService/{method}")
@@ -142,13 +139,11 @@ def test_grpc_passes_inference_and_status_but_no_change_of_models() -> None:
 
 
 def test_one_pool_takes_every_grpc_request_and_several_go_by_header() -> None:
-    [only, refusal] = routes(front_end(), "grpc")
-    assert only["route"]["cluster"] == "grpc-main"
-    assert "headers" not in only["match"]
-    assert "direct_response" in refusal
-    named = {
-        route["match"]["headers"][0]["string_match"]["exact"]: route["route"]["cluster"]
-        for route in routes(front_end(TWO_POOLS), "grpc")
-        if "route" in route
-    }
-    assert named == {"resnet": "grpc-vision", "res.net": "grpc-vision", "bert": "grpc-text"}
+    predict = "/tensorflow.serving.PredictionService/Predict"
+    for headers in ({}, {"x-tf-model": "bert"}):
+        assert route_for(routes(front_end(), "grpc"), predict, headers)["route"]["cluster"] == "grpc-main"
+    two = routes(front_end(TWO_POOLS), "grpc")
+    for model, cluster in {"resnet": "grpc-vision", "res.net": "grpc-vision", "bert": "grpc-text"}.items():
+        assert route_for(two, predict, {"x-tf-model": model})["route"]["cluster"] == cluster
+    for headers in ({}, {"x-tf-model": "none"}):
+        assert "direct_response" in route_for(two, predict, headers)

@@ -22,7 +22,7 @@ def test_rules_between_pools_are_told_beside_a_mistake_in_another_pool_with_the_
     said = refusal(changed(three_pools(), "pools[0].memory.container_mib", "much"))
     taken = "slot 2 of gpu-02 is already taken by pools[1].slots[0].gpus[0] (pool text)"
     assert said == [
-        "pools[0].memory.container_mib: 'much': input should be a valid integer",
+        "pools[0].memory.container_mib: 'much': must be a whole number",
         "pools[2].name: 'text': is also pools[1].name",
         f"pools[2].slots[0].gpus[0]: 2: {taken}",
     ]
@@ -69,5 +69,5 @@ def test_text_that_was_left_in_is_told_beside_any_other_mistake() -> None:
     assert refusal(config) == [
         "nodes[0].docker.ssh_options[0]: 'CHANGE_ME': looks like a placeholder that was left in",
         "pools[0].models[0].path: '/srv/<model>': looks like a placeholder that was left in",
-        "pools[0].memory.container_mib: 'much': input should be a valid integer",
+        "pools[0].memory.container_mib: 'much': must be a whole number",
     ]

@@ -119,7 +119,7 @@ def test_each_node_has_a_front_end_over_its_own_instances_alone() -> None:
 
 def test_a_front_end_knows_the_models_of_its_pools() -> None:
     front_end = plan(two_nodes()).nodes[1].front_end
-    assert [(pool.name, pool.models) for pool in front_end.pools] == [
+    assert [(pool.name, pool.model_names) for pool in front_end.pools] == [
         ("main", ("resnet50",)),
         ("text", ("bert", "tagger")),
     ]

@@ -148,7 +148,7 @@ def test_an_optimized_form_is_served_under_the_models_name_and_the_original_besi
         ("resnet50_original", "/srv/models/resnet50", "/models/resnet50_original"),
     ]
     (pool,) = plan(optimized("fp16")).nodes[0].front_end.pools
-    assert pool.models == ("resnet50", "resnet50_original")
+    assert pool.model_names == ("resnet50", "resnet50_original")
 
 
 def test_an_original_that_is_not_kept_is_not_served() -> None:

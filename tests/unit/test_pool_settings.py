@@ -82,7 +82,7 @@ REFUSED = [
     ),
     (
         changed(one_node(), SERVER, {"enable_model_warmup": 1}),
-        f"{SERVER}.enable_model_warmup: 1: input should be a valid boolean",
+        f"{SERVER}.enable_model_warmup: 1: must be true or false",
     ),
     (
         changed(one_node(), SERVER, {"mixed_precision": "float16"}),

@@ -174,7 +174,7 @@ def test_what_a_file_says_is_held_to_the_same_rules(tmp_path: Path) -> None:
 
 
 def test_a_model_list_without_models_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"pools\[0\].models: \[\]: tuple should have at least 1 item"):
+    with pytest.raises(SettingsError, match=r"pools\[0\].models: \[\]: must hold at least 1 item"):
         with_models(tmp_path, "")
 
 

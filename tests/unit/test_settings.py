@@ -86,7 +86,7 @@ REFUSED = [
     (
         f"{MODEL}.versions",
         {"specific": []},
-        f"{MODEL}.versions.specific: []: tuple should have at least 1 item",
+        f"{MODEL}.versions.specific: []: must hold at least 1 item",
     ),
     (
         f"{MODEL}.versions",
@@ -104,18 +104,22 @@ REFUSED = [
         f"{MODEL}.versions.latest: 0: input should be greater than or equal",
     ),
     (f"{MODEL}.versions", {"all": False}, f"{MODEL}.versions.all: False: input should be True"),
-    (f"{MODEL}.versions", "LATEST_VERSION", f"{MODEL}.versions: 'LATEST_VERSION': input should be an object"),
+    (
+        f"{MODEL}.versions",
+        "LATEST_VERSION",
+        f"{MODEL}.versions: 'LATEST_VERSION': must be a mapping: keys with values",
+    ),
     (
         f"{MODEL}.versions",
         {"specific": ["v1"]},
-        f"{MODEL}.versions.specific[0]: 'v1': input should be a valid",
+        f"{MODEL}.versions.specific[0]: 'v1': must be a whole number",
     ),
     (
         f"{MODEL}.labels",
         {"stable": 1, "canary": 2},
         f"{MODEL}.labels: {{'stable': 1, 'canary': 2}}: name 2 versions but versions.latest keeps 1; keep",
     ),
-    (f"{MODEL}.labels", {"stable": "1"}, f"{MODEL}.labels.stable: '1': input should be a valid integer"),
+    (f"{MODEL}.labels", {"stable": "1"}, f"{MODEL}.labels.stable: '1': must be a whole number"),
     # Batching
     (
         f"{BATCHING}.allowed_batch_sizes",
@@ -179,7 +183,7 @@ REFUSED = [
     (
         f"{POOL}.gpu_memory",
         {"allow_growth": 1},
-        f"{POOL}.gpu_memory.allow_growth: 1: input should be a valid bool",
+        f"{POOL}.gpu_memory.allow_growth: 1: must be true or false",
     ),
     (
         f"{MODEL}.gpu_memory_fraction",
@@ -203,7 +207,7 @@ REFUSED = [
         [{"name": "m", "path": "/m"}, {"name": "m", "path": "/n"}],
         f"{POOL}.models[1].name: 'm': is also models[0].name",
     ),
-    (f"{POOL}.slots", [], f"{POOL}.slots: []: tuple should have at least 1 item after validation, not 0"),
+    (f"{POOL}.slots", [], f"{POOL}.slots: []: must hold at least 1 item"),
     (f"{POOL}.load_timeout_s", 9, f"{POOL}.load_timeout_s: 9: input should be greater than or equal to 10"),
     (
         f"{POOL}.name",

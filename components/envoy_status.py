@@ -1,0 +1,61 @@
+"""Envoy's status page: what it has taken of its files, for whoever put them there."""
+
+from components.envoy_config import ADMIN_CLUSTER, Config, extension, socket_address
+from components.settings import STATUS_PORT
+
+STATUS_PATH = "/taken"
+"""One `<statistic>: <value>` a line, on STATUS_PORT; nothing else is answered there."""
+
+# Of each file: the version in use, and how often a newer one was refused. And whether clusters still warm up.
+_STATISTICS = r"(version_text|update_rejected|update_failure|warming_clusters)$"
+_TIMEOUT = "5s"
+
+
+def status_listener() -> Config:
+    """The listener of the status page.
+
+    It is not published, and part of the bootstrap: it answers whatever became of the other listeners.
+    """
+    page = {
+        "name": "taken",
+        # The header holds the query too: nothing may be added to what is asked behind.
+        "match": {
+            "path": STATUS_PATH,
+            "headers": [
+                {"name": ":method", "string_match": {"exact": "GET"}},
+                {"name": ":path", "string_match": {"exact": STATUS_PATH}},
+            ],
+        },
+        "route": {
+            "cluster": ADMIN_CLUSTER,
+            "prefix_rewrite": f"/stats?filter={_STATISTICS}",
+            "timeout": _TIMEOUT,
+        },
+    }
+    manager: Config = {
+        "stat_prefix": "status",
+        "server_name": "tf-serving",
+        "use_remote_address": True,
+        "codec_type": "HTTP1",
+        "http_protocol_options": {"accept_http_10": True},  # an answer in one piece, for a reader in bash
+        "http_filters": [extension("filters.http.router", "filters.http.router.v3.Router", {})],
+        "route_config": {
+            "name": "status",
+            "virtual_hosts": [{"name": "status", "domains": ["*"], "routes": [page]}],
+        },
+    }
+    return {
+        "name": "status",
+        "address": socket_address("0.0.0.0", STATUS_PORT),  # noqa: S104 - inside the container
+        "filter_chains": [
+            {
+                "filters": [
+                    extension(
+                        "filters.network.http_connection_manager",
+                        "filters.network.http_connection_manager.v3.HttpConnectionManager",
+                        manager,
+                    )
+                ]
+            }
+        ],
+    }

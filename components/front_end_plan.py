@@ -1,0 +1,101 @@
+"""The part of the Plan that Envoy's configuration is made from."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+
+from components.model_settings import ServedModel, VersionPolicy
+from components.routing_settings import Balancing, Traffic
+from components.settings import FrontEnd
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """Where Envoy reaches an instance, and the name it gives it."""
+
+    name: str
+    address: IPv4Address
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoutedModel:
+    """A model that clients ask for, and which of its versions they can name."""
+
+    name: str
+    versions: VersionPolicy
+    labels: tuple[tuple[str, int], ...]
+
+
+def routed_models(models: Iterable[ServedModel]) -> tuple[RoutedModel, ...]:
+    """The models of a pool as clients know them; an original beside its optimized form is one more."""
+    return tuple(
+        RoutedModel(name=name, versions=model.versions, labels=tuple(sorted(model.labels.items())))
+        for model in models
+        for name in model.served_names
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolPlan:
+    """The instances of a pool on one node: one Envoy cluster for REST, one for gRPC."""
+
+    name: str
+    models: tuple[RoutedModel, ...]
+    endpoints: tuple[Endpoint, ...]
+    balancing: Balancing
+    traffic: Traffic
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """What clients call its models."""
+        return tuple(model.name for model in self.models)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontEndPlan:
+    """One node's Envoy."""
+
+    name: str
+    former_name: str | None
+    container: str
+    node: str
+    image: str
+    spec: FrontEnd
+    bind: IPv4Address
+    """Where REST and gRPC are published."""
+    serving_address: IPv4Address
+    """On the network of the instances."""
+    front_address: IPv4Address
+    """On the network that can publish ports."""
+    pools: tuple[PoolPlan, ...]
+    stop_timeout_s: int
+    labels: tuple[tuple[str, str], ...]
+
+    @property
+    def leading(self) -> tuple[PoolPlan, ...]:
+        """Pools that requests are for; the others only help them."""
+        helpers = {name for pool in self.pools for _, name in pool.traffic.helpers}
+        return tuple(pool for pool in self.pools if pool.name not in helpers)
+
+    @property
+    def asked(self) -> tuple[PoolPlan, ...]:
+        """Pools that requests are sent to as such, not only where others fail."""
+        standing_by = {pool.traffic.standby.pool for pool in self.pools if pool.traffic.standby}
+        otherwise = {
+            name for pool in self.pools for said, name in pool.traffic.helpers if said != "standby.pool"
+        }
+        return tuple(pool for pool in self.pools if pool.name not in standing_by or pool.name in otherwise)
+
+    def fallback(self, pool: PoolPlan) -> PoolPlan | None:
+        """The pool that takes over from one: its standby, or that whose hot or canary requests it gets."""
+        if pool.traffic.standby is not None:
+            return self.pool(pool.traffic.standby.pool)
+        for other in self.pools:
+            for said, name in other.traffic.helpers:
+                if name == pool.name and said.startswith(("dedicated", "canary")):
+                    return other
+        return None
+
+    def pool(self, name: str) -> PoolPlan:
+        """The pool of this name on this node."""
+        return next(pool for pool in self.pools if pool.name == name)

@@ -1,0 +1,1 @@
+"""What rules are written with: plain views of resources, and the one place that knows the policy SDK."""

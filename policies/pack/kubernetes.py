@@ -1,0 +1,292 @@
+"""Views of the containers of a pod template, and of services, from Kubernetes resources."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pack.reading import Reader, Unread
+from pack.resource import Resource
+from pack.workload import GpuRequest, Limits, Mount, Port, Probe, Security, Workload
+
+_TYPE = re.compile(r"kubernetes:(?:[a-z0-9.]+)/v[0-9a-z]+:([A-Za-z]+)$")
+# Where each kind keeps its pod template; a Pod is one.
+_TEMPLATES: Mapping[str, tuple[str, ...]] = {
+    "Pod": (),
+    "Deployment": ("spec", "template"),
+    "StatefulSet": ("spec", "template"),
+    "DaemonSet": ("spec", "template"),
+    "ReplicaSet": ("spec", "template"),
+    "ReplicationController": ("spec", "template"),
+    "Job": ("spec", "template"),
+    "CronJob": ("spec", "jobTemplate", "spec", "template"),
+}
+_GPU_RESOURCE = re.compile(r"nvidia\.com/(gpu|mig-.+|gpu\..+)$")
+_VISIBLE = "NVIDIA_VISIBLE_DEVICES"
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$")
+_POWERS = {
+    None: 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
+    "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    """A Kubernetes service."""
+
+    resource: Resource
+    name: str
+    kind: str
+    selector: Mapping[str, str]
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    external_ips: tuple[str, ...] = ()
+    load_balancer_ip: str | None = None
+    source_ranges: tuple[str, ...] = ()
+    unread: Mapping[str, tuple[Unread, ...]] = field(default_factory=dict)
+
+
+def kind(type_token: str) -> str | None:
+    """The kind of a Kubernetes resource (`Deployment`), or None for another package's."""
+    match = _TYPE.match(type_token)
+    return match[1] if match else None
+
+
+def quantity(text: str) -> float | None:
+    """A Kubernetes quantity (`512Mi`, `500m`) as a number, or None."""
+    match = _QUANTITY.match(text.strip())
+    return float(match[1]) * _POWERS[match[2]] if match else None
+
+
+def workloads(resource: Resource) -> Iterator[Workload]:
+    """A view of every container of a workload's pod template; nothing for other resources."""
+    found = kind(resource.type)
+    if found is None or found not in _TEMPLATES:
+        return
+    reader = Reader()
+    template: Mapping[str, object] = resource.props
+    path = ""
+    for step in _TEMPLATES[found]:
+        path = f"{path}.{step}".lstrip(".")
+        template = reader.mapping(template.get(step), path, "template")
+    spec_path = f"{path}.spec".lstrip(".")
+    spec = reader.mapping(template.get("spec"), spec_path, "template")
+    owner = reader.mapping(resource.props.get("metadata"), "metadata", "labels")
+    metadata = reader.mapping(template.get("metadata"), f"{path}.metadata".lstrip("."), "labels")
+    top = reader.mapping(resource.props.get("spec"), "spec", "template")
+    replicas = reader.whole(top.get("replicas"), "spec.replicas", "replicas")
+    labels = {**_texts(reader, owner, "labels"), **_texts(reader, metadata, "labels")}
+    pod = _Pod(
+        resource=resource,
+        spec=spec,
+        path=spec_path,
+        labels={**labels, **_texts(reader, metadata, "annotations")},
+        replicas=1 if replicas is None else replicas,
+        common=reader,
+    )
+    for section, first in (("initContainers", True), ("containers", False)):
+        at = f"{spec_path}.{section}"
+        for place, container in reader.objects(spec.get(section), at, "template"):
+            yield pod.container(container, place, init=first)
+
+
+def service(resource: Resource) -> Service | None:
+    """The view of a service, or None for other resources."""
+    if kind(resource.type) != "Service":
+        return None
+    reader = Reader()
+    metadata = reader.mapping(resource.props.get("metadata"), "metadata", "labels")
+    spec = reader.mapping(resource.props.get("spec"), "spec", "kind")
+    ranges = reader.texts(spec.get("loadBalancerSourceRanges"), "spec.loadBalancerSourceRanges", "kind")
+    return Service(
+        resource=resource,
+        name=reader.text(metadata.get("name"), "metadata.name", "name") or resource.name,
+        kind=reader.text(spec.get("type"), "spec.type", "kind") or "ClusterIP",
+        selector=_texts(reader, spec, "selector"),
+        labels=_texts(reader, metadata, "labels"),
+        annotations=_texts(reader, metadata, "annotations"),
+        external_ips=reader.texts(spec.get("externalIPs"), "spec.externalIPs", "kind"),
+        load_balancer_ip=reader.text(spec.get("loadBalancerIP"), "spec.loadBalancerIP", "kind"),
+        source_ranges=ranges,
+        unread={name: tuple(found) for name, found in reader.unread.items()},
+    )
+
+
+def _texts(reader: Reader, holder: Mapping[str, object], name: str) -> dict[str, str]:
+    found = reader.mapping(holder.get(name), name, "labels")
+    texts = {key: reader.text(value, f"{name}.{key}", "labels") for key, value in found.items()}
+    return {key: value for key, value in texts.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pod:
+    resource: Resource
+    spec: Mapping[str, object]
+    path: str
+    labels: Mapping[str, str]
+    replicas: int
+    common: Reader
+
+    def container(self, props: Mapping[str, object], path: str, *, init: bool) -> Workload:
+        # What the pod as a whole does not tell, none of its containers tells.
+        reader = Reader({name: list(found) for name, found in self.common.unread.items()})
+        env = _env(reader, props, path)
+        own = reader.text(props.get("name"), f"{path}.name", "name") or path
+        return Workload(
+            target="kubernetes",
+            resource=self.resource,
+            name=f"{self.resource.name}/{own}",
+            machine=None,
+            props=props,
+            image=reader.text(props.get("image"), f"{path}.image", "image"),
+            entrypoint=reader.texts(props.get("command"), f"{path}.command", "command"),
+            arguments=reader.texts(props.get("args"), f"{path}.args", "command"),
+            env=env,
+            labels=self.labels,
+            gpus=tuple(_gpus(reader, props, path, env)),
+            limits=_limits(reader, props, path),
+            ports=tuple(_host_ports(reader, props, path)),
+            mounts=tuple(self._mounts(reader, props, path)),
+            security=self._security(reader, props, path),
+            probe=_probe(reader, props, path, "readinessProbe"),
+            startup_probe=_probe(reader, props, path, "startupProbe"),
+            restart=reader.text(self.spec.get("restartPolicy"), f"{self.path}.restartPolicy", "restart"),
+            stop_timeout_s=reader.number(
+                self.spec.get("terminationGracePeriodSeconds"),
+                f"{self.path}.terminationGracePeriodSeconds",
+                "stop",
+            ),
+            replicas=self.replicas,
+            init_container=init,
+            node_selector=_texts(reader, self.spec, "nodeSelector"),
+            unread={name: tuple(found) for name, found in reader.unread.items()},
+        )
+
+    def _security(self, reader: Reader, props: Mapping[str, object], path: str) -> Security:
+        at = f"{path}.securityContext"
+        of_pod = reader.mapping(self.spec.get("securityContext"), f"{self.path}.securityContext", "security")
+        own = reader.mapping(props.get("securityContext"), at, "security")
+        capabilities = reader.mapping(own.get("capabilities"), f"{at}.capabilities", "security")
+
+        def host(name: str) -> bool:
+            return bool(reader.flag(self.spec.get(name), f"{self.path}.{name}", "security"))
+
+        def said(name: str) -> bool | None:
+            return reader.flag(own.get(name), f"{at}.{name}", "security")
+
+        user = own.get("runAsUser", of_pod.get("runAsUser"))
+        return Security(
+            privileged=bool(said("privileged")),
+            host_network=host("hostNetwork"),
+            host_pid=host("hostPID"),
+            host_ipc=host("hostIPC"),
+            user=reader.text(user, f"{at}.runAsUser", "security"),
+            read_only_root=bool(said("readOnlyRootFilesystem")),
+            no_new_privileges=said("allowPrivilegeEscalation") is False,
+            capabilities_added=reader.texts(capabilities.get("add"), f"{at}.capabilities.add", "security"),
+            capabilities_dropped=reader.texts(
+                capabilities.get("drop"), f"{at}.capabilities.drop", "security"
+            ),
+        )
+
+    def _mounts(self, reader: Reader, props: Mapping[str, object], path: str) -> Iterator[Mount]:
+        sources: dict[str, Mapping[str, object]] = {}
+        for at, volume in reader.objects(self.spec.get("volumes"), f"{self.path}.volumes", "mounts"):
+            sources[reader.text(volume.get("name"), f"{at}.name", "mounts") or at] = volume
+        for at, item in reader.objects(props.get("volumeMounts"), f"{path}.volumeMounts", "mounts"):
+            name = reader.text(item.get("name"), f"{at}.name", "mounts") or ""
+            host = reader.mapping(sources.get(name, {}).get("hostPath"), f"{at}.hostPath", "mounts")
+            where = reader.text(host.get("path"), f"{at}.hostPath.path", "mounts")
+            yield Mount(
+                path=at,
+                kind="bind" if where else "volume",
+                source=where or name,
+                target=reader.text(item.get("mountPath"), f"{at}.mountPath", "mounts") or "",
+                read_only=bool(reader.flag(item.get("readOnly"), f"{at}.readOnly", "mounts")),
+            )
+
+
+def _env(reader: Reader, props: Mapping[str, object], path: str) -> dict[str, str]:
+    """The variables that are written out; one from a reference has an empty value."""
+    env = {}
+    for at, item in reader.objects(props.get("env"), f"{path}.env", "env"):
+        name = reader.text(item.get("name"), f"{at}.name", "env")
+        value = reader.text(item.get("value"), f"{at}.value", "env")
+        if name is not None:
+            env[name] = value or ""
+    return env
+
+
+def _gpus(
+    reader: Reader, props: Mapping[str, object], path: str, env: Mapping[str, str]
+) -> Iterator[GpuRequest]:
+    resources = reader.mapping(props.get("resources"), f"{path}.resources", "gpus")
+    for section in ("limits", "requests"):
+        found = reader.mapping(resources.get(section), f"{path}.resources.{section}", "gpus")
+        for name, value in found.items():
+            if _GPU_RESOURCE.match(name):
+                at = f"{path}.resources.{section}[{name}]"
+                count = reader.whole(value, at, "gpus")
+                if count is not None:
+                    yield GpuRequest(path=at, count=count)
+    if _VISIBLE in env:
+        yield GpuRequest(path=f"{path}.env.{_VISIBLE}", ids=tuple(env[_VISIBLE].split(",")))
+    context = reader.mapping(props.get("securityContext"), f"{path}.securityContext", "gpus")
+    if reader.flag(context.get("privileged"), f"{path}.securityContext.privileged", "gpus"):
+        yield GpuRequest(path=f"{path}.securityContext.privileged", ids=("all",))
+
+
+def _limits(reader: Reader, props: Mapping[str, object], path: str) -> Limits:
+    resources = reader.mapping(props.get("resources"), f"{path}.resources", "limits")
+
+    def amount(section: str, name: str) -> float | None:
+        at = f"{path}.resources.{section}.{name}"
+        holder = reader.mapping(resources.get(section), f"{path}.resources.{section}", "limits")
+        text = reader.text(holder.get(name), at, "limits")
+        if text is None:
+            return None
+        value = quantity(text)
+        if value is None:
+            reader.odd(text, at, "limits", "a quantity such as 512Mi")
+        return value
+
+    memory, request = amount("limits", "memory"), amount("requests", "memory")
+    return Limits(
+        memory_mib=None if memory is None else memory / 2**20,
+        memory_request_mib=None if request is None else request / 2**20,
+        cpus=amount("limits", "cpu"),
+    )
+
+
+def _host_ports(reader: Reader, props: Mapping[str, object], path: str) -> Iterator[Port]:
+    for at, item in reader.objects(props.get("ports"), f"{path}.ports", "ports"):
+        external = reader.whole(item.get("hostPort"), f"{at}.hostPort", "ports")
+        if external:
+            yield Port(
+                path=f"{at}.hostPort",
+                internal=reader.whole(item.get("containerPort"), f"{at}.containerPort", "ports") or 0,
+                external=external,
+                address=reader.text(item.get("hostIP"), f"{at}.hostIP", "ports") or "",
+                protocol=(reader.text(item.get("protocol"), f"{at}.protocol", "ports") or "tcp").lower(),
+            )
+
+
+def _probe(reader: Reader, props: Mapping[str, object], path: str, name: str) -> Probe | None:
+    if props.get(name) is None:
+        return None
+    at = f"{path}.{name}"
+    found = reader.mapping(props.get(name), at, "probe")
+    run = reader.mapping(found.get("exec"), f"{at}.exec", "probe")
+    http = reader.mapping(found.get("httpGet"), f"{at}.httpGet", "probe")
+
+    def number(key: str, default: float) -> float:
+        value = reader.number(found.get(key), f"{at}.{key}", "probe")
+        return default if value is None else value
+
+    return Probe(
+        command=reader.texts(run.get("command"), f"{at}.exec.command", "probe"),
+        http_path=reader.text(http.get("path"), f"{at}.httpGet.path", "probe"),
+        interval_s=number("periodSeconds", 10),
+        timeout_s=number("timeoutSeconds", 1),
+        start_period_s=number("initialDelaySeconds", 0),
+        retries=int(number("failureThreshold", 3)),
+    )

@@ -1,0 +1,1 @@
+"""The rules, one a file; each file's `RULES` are found by `pack.registry`."""

@@ -1,0 +1,141 @@
+"""Clients reach models through the front end and by nothing else."""
+
+from collections.abc import Iterator
+from ipaddress import ip_address
+from typing import Any
+
+import yaml
+from pack.kubernetes import Service
+from pack.rule import EVERYWHERE, Finding, Params, Rule, about, unread
+from pack.stack import Stack
+from pack.workload import Port, Workload
+
+NAME = "only-the-front-end-publishes"
+_PLAIN = "give it as a plain value: what can be reached must be known before anything is made"
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_EVERYWHERE = ("", "0.0.0.0", "::", "[::]", "*")  # noqa: S104 - what is looked for
+_PUBLISHES = ("NodePort", "LoadBalancer")
+
+
+def check(stack: Stack, params: Params) -> Iterator[Finding]:
+    """Ports of the node, services, Envoy's admin page, the server's profiler."""
+    for workload in stack.workloads:
+        yield from unread(workload, "ports", "Published port", _PLAIN)
+        yield from _own_ports(workload, params)
+        if workload.role == "front-end":
+            yield from _admin_is_inside(workload)
+        if workload.is_server:
+            yield from _profiler_is_off(workload)
+    for service in stack.services:
+        yield from _service(service, params)
+
+
+def _own_ports(workload: Workload, params: Params) -> Iterator[Finding]:
+    if workload.publishes_all_ports:
+        what = "publishAllPorts: true: every port of its image is published, on all addresses"
+        yield about(workload, what, "list the ports of the front end one by one")
+    if workload.security.host_network and workload.is_server:
+        what = "host network: every port that it listens on can be reached from outside"
+        yield about(workload, what, "put it on a private network, which the front end joins")
+    for port in workload.ports:
+        at = f"{port.path}: {port.address or 'all addresses'}:{port.external or 'any'} -> {port.internal}"
+        if workload.role == "front-end":
+            yield from _front_end_port(workload, port, at, params)
+        elif not workload.is_exempt_from(NAME):
+            yield about(workload, f"{at}: only the front end publishes ports", _remove(workload))
+        elif not _is_loopback(port.address):
+            yield about(workload, f"{at}: an exempt page is for its machine alone", "publish it on 127.0.0.1")
+
+
+def _remove(workload: Workload) -> str:
+    if workload.is_server:
+        return "remove the port: clients use the front end"
+    return f"remove the port; for a monitoring page: 127.0.0.1, and the label tf-serving.exempt: {NAME}"
+
+
+def _front_end_port(workload: Workload, port: Port, at: str, params: Params) -> Iterator[Finding]:
+    if params.environment == "prod" and port.address in _EVERYWHERE:
+        what = f"{at}: in prod the front end is published on a named address, not on all"
+        yield about(workload, what, "name the address that clients use (front_end.bind, or bind of the node)")
+    if port.internal in {admin for _, admin in _admins(workload)}:
+        what = f"{at}: Envoy's admin page is published: it shows everything and can stop Envoy"
+        yield about(workload, what, "remove the port; metrics have a listener of their own")
+
+
+def _admin_is_inside(front_end: Workload) -> Iterator[Finding]:
+    """An admin page on another address than the loopback answers every container of the network."""
+    for address, port in _admins(front_end):
+        if not _is_loopback(address):
+            what = f"admin: {address}:{port}: all on its networks reach Envoy's admin page"
+            yield about(front_end, what, "let admin listen on 127.0.0.1 inside its container")
+
+
+def _admins(front_end: Workload) -> Iterator[tuple[str, int]]:
+    """Address and port of the admin page, from each bootstrap that is put into the container."""
+    for text in front_end.files.values():
+        if "admin" not in text:
+            continue
+        try:
+            document: Any = yaml.load(text, _LOADER)  # noqa: S506 - safe, either one
+            socket = document["admin"]["address"]["socket_address"]
+            yield str(socket["address"]), int(socket["port_value"])
+        except (yaml.YAMLError, KeyError, TypeError, ValueError):
+            continue  # no bootstrap, or none with an admin page
+
+
+def _profiler_is_off(server: Workload) -> Iterator[Finding]:
+    if server.unread.get("command"):
+        yield from unread(server, "command", "Arguments", _PLAIN)
+    elif (server.flag("enable_profiler") or "").lower() != "false":
+        value = server.flag("enable_profiler") or "unset"
+        what = f"--enable_profiler: {value}: it answers anybody who reaches the gRPC port"
+        yield about(server, what, "set --enable_profiler=false; by default it is on")
+
+
+def _service(service: Service, params: Params) -> Iterator[Finding]:
+    for found in service.unread.get("kind", ()):
+        what = f"Type of service {service.name} is not known in preview: {found}"
+        yield about(service, what, _PLAIN)
+    opens = service.kind in _PUBLISHES or bool(service.external_ips)
+    if not opens:
+        return
+    role = "tf-serving.role"
+    front_end = "front-end" in (service.selector.get(role), service.labels.get(role))
+    if not front_end:
+        what = f"spec.type: {service.kind}: only the front end is reached from outside"
+        fix = f"ClusterIP; the front end's own service says so by {role}: front-end in its selector"
+        yield about(service, what, fix)
+    elif params.environment == "prod" and service.kind == "NodePort":
+        what = "spec.type: NodePort: in prod it would be open on all addresses of all nodes"
+        yield about(service, what, "LoadBalancer, or ClusterIP behind your ingress")
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ip_address(address.strip("[]")).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+RULES = (
+    Rule(
+        name=NAME,
+        scope="resource",
+        protects="Nothing but the front end can be reached from outside, and in prod only on a named address",
+        severity="critical",
+        steps=(
+            "Publish ports on the front end alone, in prod on the address that clients use; keep admin pages "
+            "and metrics on the loopback, and turn the server's profiler off."
+        ),
+        why=(
+            "https://github.com/envoyproxy/envoy/issues/2763",
+            "https://github.com/moby/moby/issues/22054",
+        ),
+        exempt=(
+            "A monitoring page on the loopback, of whatever is no model server, by the label "
+            "`tf-serving.exempt: only-the-front-end-publishes`."
+        ),
+        levels=EVERYWHERE,
+        check=check,
+    ),
+)

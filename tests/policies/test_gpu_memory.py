@@ -1,0 +1,113 @@
+"""gpu-memory and gpu-memory-shared: what a server reads, and what fits a card together."""
+
+import pytest
+
+from tests.policies.good import UNKNOWN, Declared, deployment, exporter, front_end, publisher, server, uuid
+from tests.policies.judge import messages, violations
+
+RULE = "gpu-memory"
+SHARED = "gpu-memory-shared"
+GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
+FRACTION = "per_process_gpu_memory_fraction"
+
+
+def told(growth: str | None = None, fraction: str | None = None, gpu: int = 0, name: str = "a") -> Declared:
+    declared = server(gpu, name).changed("envs", [f"{GROWTH}={growth}"] if growth is not None else [])
+    flags = [*declared.props["command"], *([f"--{FRACTION}={fraction}"] if fraction is not None else [])]
+    return declared.changed("command", flags)
+
+
+@pytest.mark.parametrize(
+    ("growth", "fraction"),
+    [("true", None), ("true", "0"), ("true", "0.5"), ("false", "0.95"), (None, "0.1"), (None, ".5")],
+)
+def test_growth_or_a_fraction_or_both_are_accepted(growth: str | None, fraction: str | None) -> None:
+    assert violations(RULE, told(growth, fraction), front_end(), exporter(), publisher()) == []
+
+
+@pytest.mark.parametrize(
+    ("growth", "fraction", "said"),
+    [
+        (None, None, f"a: {GROWTH}: unset: by default it takes all memory"),
+        ("false", None, f"a: {GROWTH}: false: by default it takes all memory"),
+        ("false", "0", f"a: {GROWTH}: false: by default it takes all memory"),
+        ("True", None, f"a: {GROWTH}: True: TensorFlow ignores what is not exactly true or false"),
+        ("1", "0.5", f"a: {GROWTH}: 1: TensorFlow ignores"),
+        ("true", "0.96", f"a: --{FRACTION}: 0.96: is no number above 0 and at most 0.95"),
+        (None, "1.2", "1.2: is no number"),
+        (None, "-0.5", "-0.5: is no number"),
+        ("true", "half", "half: is no number"),
+        ("true", "nan", "nan: is no number"),
+    ],
+)
+def test_what_the_server_does_not_read_is_refused(
+    growth: str | None, fraction: str | None, said: str
+) -> None:
+    found = messages(RULE, told(growth, fraction))
+    assert said in found[0]
+    assert "\n  Fix: " in found[0]
+
+
+def test_the_last_of_two_fractions_counts() -> None:
+    twice = told(None, "0.5")
+    assert messages(RULE, twice.changed("command", [*twice.props["command"], f"--{FRACTION}=2"])) != []
+
+
+@pytest.mark.parametrize("name", ["TF_GPU_MEMORY_FRACTION", "TF_GPU_ALLOW_GROWTH", "GPU_MEMORY_FRACTION"])
+def test_an_invented_variable_is_named(name: str) -> None:
+    [found] = messages(RULE, told("true").changed("envs[1]", f"{name}=0.5"))
+    assert found.startswith(f"a: variable {name}: no TensorFlow Serving reads it\n  Fix: the ")
+
+
+@pytest.mark.parametrize("flag", ["gpu_memory_fraction", "allow_growth", "gpu_memory_growth"])
+def test_an_invented_flag_is_named(flag: str) -> None:
+    [found] = messages(RULE, told("true").changed("command[1]", f"--{flag}=0.5"))
+    assert f"a: --{flag}=0.5: no version has this flag" in found
+
+
+def test_a_server_without_a_gpu_has_nothing_to_say() -> None:
+    assert messages(RULE, told().without("deviceRequests")) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "where"), [("envs[0]", "envs[0]"), ("envs", "envs"), ("command[3]", "command[3]")]
+)
+def test_memory_that_is_not_known_in_preview_is_refused_by_resource(path: str, where: str) -> None:
+    [found] = violations(RULE, told("true").changed(path, UNKNOWN))
+    assert found.resource == "a"
+    assert f"GPU memory of a is not known in preview: {where}" in found.message
+
+
+def test_it_holds_on_kubernetes_too() -> None:
+    env = "spec.template.spec.containers[0].env"
+    assert messages(RULE, deployment()) == []
+    [found] = messages(RULE, deployment().changed(env, []))
+    assert found.startswith(f"main/server: {GROWTH}: unset")
+
+
+@pytest.mark.parametrize(("parts", "fits"), [((0.45, 0.45), True), ((0.5, 0.45), True), ((0.5, 0.5), False)])
+def test_fractions_on_one_gpu_leave_room_for_contexts(parts: tuple[float, float], fits: bool) -> None:
+    both = [told("true", str(part), name=name) for part, name in zip(parts, "ab", strict=True)]
+    found = messages(SHARED, *both, environment="staging")
+    assert (found == []) == fits
+    if not fits:
+        assert f"b: --{FRACTION}: 0.5 (a) + 0.5 (b) on GPU {uuid(0)} is 1.0: above 0.95" in found[0]
+
+
+def test_a_sharer_without_a_fraction_is_named() -> None:
+    [found] = messages(SHARED, told("true", "0.4"), told("true", name="b"))
+    assert f"b: --{FRACTION}: unset: it shares GPU {uuid(0)} with a" in found
+
+
+def test_servers_on_cards_of_their_own_need_no_fraction() -> None:
+    assert messages(SHARED, told("true"), told("true", gpu=1, name="b")) == []
+
+
+def test_two_versions_fit_where_labels_tell_the_sizes() -> None:
+    sized = told("true").labelled(models_mib="30000", slot_mib="81920")
+    assert messages(SHARED, sized) == []
+    assert "its models take 40000 MiB, twice that during an update: 77824 MiB fit" in "".join(
+        messages(SHARED, sized.labelled(models_mib="40000"))
+    )
+    still = sized.labelled(models_mib="40000").changed("command[0]", "--file_system_poll_wait_seconds=0")
+    assert messages(SHARED, still) == []
