@@ -44,6 +44,7 @@ class ConfigVolumeArgs:
     then_files: Mapping[str, pulumi.Input[str]] | None = None
     attachments: Sequence[Attachment] = ()
     patience_s: int = _PATIENCE_S
+    memory_mib: int = _MEMORY_MIB
     image: pulumi.Resource | None = None
 
 
@@ -72,7 +73,7 @@ class ConfigVolume(pulumi.ComponentResource):
         )
         self.publisher = make_container(
             f"{name}-publisher",
-            _publisher(args),
+            publisher_container(args),
             parent=self,
             depends_on=[volume, *([args.image] if args.image else [])],
         )
@@ -80,7 +81,8 @@ class ConfigVolume(pulumi.ComponentResource):
         self.register_outputs({"volume": self.volume})
 
 
-def _publisher(args: ConfigVolumeArgs) -> ContainerArgs:
+def publisher_container(args: ConfigVolumeArgs) -> ContainerArgs:
+    """The container that does what `data/publish.sh` says, and ends."""
     plan = args.plan
     uploads = {f"{_FROM}/files/{name}": file for name, file in args.files.items()}
     scripts = {"publish.sh": script("publish.sh"), "list": _list(args.files)}
@@ -105,7 +107,7 @@ def _publisher(args: ConfigVolumeArgs) -> ContainerArgs:
         volumes={_VOLUME: VolumeMount(volume=plan.volume, writable=True)},
         attachments=args.attachments,
         once=True,
-        memory_mib=_MEMORY_MIB,
+        memory_mib=args.memory_mib,
         health=Health(
             probe=("CMD", "/bin/bash", "-c", _PROBE), interval_s=1, timeout_s=5, patience_s=args.patience_s
         ),
