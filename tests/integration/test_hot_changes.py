@@ -45,7 +45,7 @@ class Deployed:
         return self.project.up(STACK, "--suppress-outputs", *options)
 
     def change(self, config: Config) -> Run:
-        """The stack file becomes `config` under load: no request may fail, nothing that serves is replaced."""
+        """The stack file becomes `config` under load: no request may fail, nothing that serves replaced."""
         self.config = config
         before = self.ids()
         with self.asked():
