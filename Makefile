@@ -11,6 +11,7 @@ OPS = $(PYTHON) -m ops
 .PHONY: help up preview down heal drift preflight pin pulumi pr-check test unit lint format lock clean
 .PHONY: policy-env policy-pack
 .PHONY: bench test-unit test-simulator test-envoy test-preview integration kills drills
+.PHONY: cluster cluster-down test-cluster
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -69,7 +70,16 @@ drills: ## Changes and failures under load, every request counted, into docs/dri
 	@$(PYTHON) -m toolchain setup --dev
 	@.venv/bin/python -m drills $$ARGS
 
-bench: ## Measure, and write bench/results.md: make bench ARGS="plan preview up envoy"
+cluster: ## Start a Kubernetes control plane of our own on the loopback, with nodes of simulated GPUs
+	@exec $(OPS) cluster
+
+cluster-down: ## Stop it and delete what is in it
+	@exec $(OPS) cluster-down
+
+test-cluster: ## Tests with a control plane of their own and the real Kubernetes provider (not in `make test`)
+	@exec $(OPS) test cluster --arguments="$$ARGS"
+
+bench: ## Measure, and write bench/results.md: make bench ARGS="plan preview-10 up"
 	@$(PYTHON) -m toolchain setup --dev
 	@.venv/bin/python -m bench $$ARGS
 

@@ -119,9 +119,11 @@ def settings_from_pulumi(
 
 def _parsed(text: object) -> object:
     try:
-        return json.loads(str(text))
+        value = json.loads(str(text))
     except (ValueError, RecursionError):  # not JSON, or numbers and nesting beyond what Python reads
         return text
+    # What is no object is text: "123" comes without its quotes and looks like a number.
+    return value if isinstance(value, dict | list | str) else text
 
 
 def own_values(config: Mapping[str, object]) -> dict[str, object]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from ops import down, drift, heal, lock, paths, policy, setup, tiers, up
+from ops import cluster_commands, down, drift, heal, lock, paths, policy, setup, tiers, up
 from ops.errors import UserError
 from ops.processes import EXIT_INTERRUPTED, handle_signals
 from ops.requirements import write_locks
@@ -56,6 +56,8 @@ _COMMANDS = {
     "preflight": _Command(run=lambda options: setup.preflight_alone(options.stack), stack=True),
     "pin": _Command(run=lambda options: setup.pin(options.stack), stack=True),
     "test": _Command(run=lambda options: tiers.test(options.tiers, options.arguments), arguments=True),
+    "cluster": _Command(run=lambda _options: cluster_commands.start(), alone=True),
+    "cluster-down": _Command(run=lambda _options: cluster_commands.stop(), alone=True),
     "pr-check": _Command(run=lambda options: tiers.pull_request(options.arguments), arguments=True),
     "lint": _Command(run=lambda options: tiers.lint(fix=options.fix)),
     "lock": _Command(run=lambda _options: write_locks()),

@@ -4,7 +4,7 @@ import os
 import shutil
 from collections.abc import Sequence
 
-from ops import docker_host, paths, setup
+from ops import cluster_commands, docker_host, paths, setup
 from ops.errors import UserError
 from ops.state import local_backend
 from toolchain.cache import cache_root
@@ -62,6 +62,7 @@ def clean() -> int:
     engine = docker_host.private_engine()
     if engine.folder.exists() and os.geteuid() == 0:
         engine.remove()
+    cluster_commands.cluster().remove()
     for folder in (
         paths.LOCAL,
         paths.ROOT / ".venv",

@@ -6,6 +6,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # All that set-up makes and that belongs to the local stack; ignored by git.
 LOCAL = ROOT / ".local"
 ENGINE = LOCAL / "docker"
+CLUSTER = LOCAL / "cluster"
 PYTHON = ROOT / ".venv" / "bin" / "python"
 
 

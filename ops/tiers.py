@@ -14,7 +14,7 @@ from ops.errors import UserError
 from ops.install_docker import install_docker
 from ops.processes import run_through
 from ops.samples import table
-from toolchain import golang, python_env
+from toolchain import control_plane, golang, pulumi, python_env
 from toolchain.actionlint import actionlint
 from toolchain.errors import ToolchainError
 from toolchain.progress import duration
@@ -68,15 +68,22 @@ def _engine() -> None:
         )
 
 
+def _control_plane() -> None:
+    pulumi.ensure(plugins=["docker", "kubernetes"])
+    control_plane.ensure()
+
+
 TIERS = (
     Tier("unit", " and ".join(f"not {name}" for name in _MARKED), _nothing),
     Tier("simulator", "simulator", _go),
     Tier("envoy", "envoy", _nothing),
     Tier("preview", "preview and not integration", _preview),
-    Tier("integration", "integration and not drill", _engine),
+    Tier("integration", "integration and not drill and not cluster", _engine),
 )
 # Run by its name alone: minutes of what the tiers above show in part.
 DRILL = Tier("drill", "drill", _engine)
+# So is this one: its control plane is minutes of compiling where the cache has none yet.
+CLUSTER = Tier("cluster", "cluster", _control_plane)
 
 
 def lint(*, fix: bool = False) -> int:
@@ -94,7 +101,7 @@ def lint(*, fix: bool = False) -> int:
 
 def test(names: list[str], arguments: list[str]) -> int:
     """Run the named tiers (all of them and lint, where none is named) and print a table."""
-    known = {tier.name: tier for tier in (*TIERS, DRILL)}
+    known = {tier.name: tier for tier in (*TIERS, DRILL, CLUSTER)}
     unknown = [name for name in names if name not in known]
     if unknown:
         raise UserError(f"No tier {', '.join(unknown)}; there are: {', '.join(known)}.")
@@ -108,7 +115,7 @@ def test(names: list[str], arguments: list[str]) -> int:
 
 def pull_request(arguments: list[str]) -> int:
     """`make pr-check`: what this checkout changes in every stack; 1 where one does not plan or is refused."""
-    setup.ensure_tools()
+    _preview()
     return run_through([str(paths.PYTHON), "-m", "review", *arguments], cwd=paths.ROOT, env=os.environ)
 
 
@@ -172,7 +179,14 @@ def _count(report: Path, outcome: Outcome) -> None:
 
 def _clean_env() -> Mapping[str, str]:
     """The environment without what would point a test at the user's own Docker or Pulumi."""
-    ours = ("DOCKER_HOST", "DOCKER_CONTEXT", "PULUMI_BACKEND_URL", "PULUMI_ACCESS_TOKEN", "PULUMI_STACK")
+    ours = (
+        "DOCKER_HOST",
+        "DOCKER_CONTEXT",
+        "KUBECONFIG",
+        "PULUMI_BACKEND_URL",
+        "PULUMI_ACCESS_TOKEN",
+        "PULUMI_STACK",
+    )
     return {name: value for name, value in os.environ.items() if name not in ours}
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from review.changes import changes
-from review.events import Value, stack_outputs, steps, violations
+from review.events import Value, rules, stack_outputs, steps, violations
 from review.meaning import traffic
 from review.previews import Bench, Preview
 from review.report import Outcome
@@ -57,6 +57,7 @@ def _compare_stack(file: StackFile, head: Tree, base: Tree | None, bench: Bench)
         plan=changes(old_told.get("plan"), told.get("plan")) if old_told else (),
         outputs=changes(old, new) if old else (),
         violations=violations(after.events),
+        rules=len(rules(after.events)),
         trouble=_trouble(after),
         note=note,
     )
@@ -66,7 +67,11 @@ def _judge(file: StackFile, head: Tree, bench: Bench) -> Outcome:
     """A stack in which nothing differs."""
     after = _judged(bench, head, file, _told(head, head, file))
     return Outcome(
-        title=file.title, path=file.path, violations=violations(after.events), trouble=_trouble(after)
+        title=file.title,
+        path=file.path,
+        violations=violations(after.events),
+        rules=len(rules(after.events)),
+        trouble=_trouble(after),
     )
 
 

@@ -97,6 +97,13 @@ def violations(events: Iterable[Event]) -> list[Violation]:
     )
 
 
+def rules(events: Iterable[Event]) -> frozenset[str]:
+    """The policies that judged something: none where no pack was there, or none of it worked."""
+    kinds = ("policyAnalyzeSummaryEvent", "policyAnalyzeStackSummaryEvent")
+    said = (event[kind] for event in events for kind in kinds if kind in event)
+    return frozenset(rule for one in said for how in ("passed", "failed") for rule in one.get(how) or ())
+
+
 def errors(events: Iterable[Event]) -> list[str]:
     """What Pulumi and the program called an error."""
     said = (event["diagnosticEvent"] for event in events if "diagnosticEvent" in event)

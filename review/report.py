@@ -18,7 +18,10 @@ _WORDS = {"create": "added", "update": "changed in place", "replace": "replaced"
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came of one stack; `trouble` where it does not plan, `note` for what is special about it."""
+    """What came of one stack; `trouble` where it does not plan, `note` for what is special about it.
+
+    `rules` is how many policies judged it.
+    """
 
     title: str
     path: str
@@ -27,6 +30,7 @@ class Outcome:
     plan: Sequence[Change] = ()
     outputs: Sequence[Change] = ()
     violations: Sequence[Violation] = ()
+    rules: int = 0
     trouble: str = ""
     note: str = ""
 
@@ -74,7 +78,8 @@ def _row(outcome: Outcome) -> str:
     said = ", ".join(
         f"{levels.count(level)} {level}" for level in ("mandatory", "advisory") if level in levels
     )
-    last = "**does not plan**" if outcome.trouble else said or "ok"
+    passed = f"{outcome.rules} rules: ok" if outcome.rules else _NONE
+    last = "**does not plan**" if outcome.trouble else said or passed
     return f"| {outcome.title} | {' | '.join(counts)} | {last} |"
 
 

@@ -1,6 +1,7 @@
 """Builds that are kept outside the checkout, made once, and safe when two runs want the same one."""
 
 import fcntl
+import hashlib
 import os
 import shutil
 import tempfile
@@ -51,6 +52,21 @@ def build_once(name: str, key: str, build: Callable[[Path], None]) -> Path:
             shutil.rmtree(partial, ignore_errors=True)
             raise
     return folder
+
+
+def content_key(label: str, *parts: bytes | str) -> str:
+    """A build's key: a label for people, and a hash of all that the build depends on."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.encode() if isinstance(part, str) else part)
+        digest.update(b"\0")
+    return f"{label}-{digest.hexdigest()[:12]}"
+
+
+def folder_content(folder: Path) -> bytes:
+    """The names and contents of all files below a folder."""
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    return b"".join(file.relative_to(folder).as_posix().encode() + file.read_bytes() for file in files)
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """Route 3: Pulumi and its plugins from package registries, by an ordinary `go build` of modules by name."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -10,8 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from toolchain.cache import build_once, locked, published
-from toolchain.golang import go_binary, go_env
+from toolchain.cache import build_once, content_key, folder_content, locked, published
+from toolchain.golang import COMPILE, compile_packages, go_binary, go_env
 from toolchain.process import run
 from toolchain.progress import step
 from toolchain.python_env import ensure_venv, pip
@@ -21,9 +20,6 @@ from toolchain.versions import GO_MODULES, LOCK, REPOSITORY, versions
 LANGUAGE_HOST = REPOSITORY / "toolchain" / "language_host"
 CLI = "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi"
 CLI_VERSION_VARIABLE = "github.com/pulumi/pulumi/sdk/v3/go/common/version.Version"
-# No DWARF: a twelfth of the compile time, and nobody debugs these. No docker_compose resource: it brings 170
-# packages, and Pulumi's own Docker plugin has none either.
-COMPILE = ["build", "-gcflags=all=-dwarf=false", "-tags=no_compose"]
 # What the language host doesn't import is left out of its environment.
 NOT_FOR_HOST = ("pulumi-docker", "pulumi-kubernetes", "pydantic", "pydantic-core")
 
@@ -40,10 +36,8 @@ class GoBuild:
     @property
     def key(self) -> str:
         """Changes with our sources, the modules' versions, and the versions that the linker writes."""
-        folder = GO_MODULES / self.module
-        files = sorted(file for file in folder.rglob("*") if file.is_file())
-        content = b"".join(file.relative_to(folder).as_posix().encode() + file.read_bytes() for file in files)
-        return _key(self.version, content, json.dumps(versions().plugins).encode(), *COMPILE)
+        content = folder_content(GO_MODULES / self.module)
+        return content_key(self.version, content, json.dumps(versions().plugins).encode(), *COMPILE)
 
 
 @cache
@@ -117,27 +111,18 @@ def _built(build: GoBuild) -> Path:
 def _go_build(go: Path, build: GoBuild, target: Path) -> None:
     source = target / "source"
     shutil.copytree(GO_MODULES / build.module, source)
-    env = go_env()
     if build == kubernetes_build():
         _copy_kubernetes_schema(go, source)
         plugin = versions().plugins["kubernetes"]
-        _compile(go, env, source, target, [f"main.version={plugin}"], ["."])
+        compile_packages(go, source, target, [f"main.version={plugin}"], ["."])
     else:
         plugin = versions().plugins["docker"]
         variables = [
             f"{CLI_VERSION_VARIABLE}=v{versions().rebuilt_pulumi}{REBUILT_MARK}",
             f"main.version={plugin}",
         ]
-        _compile(go, env, source, target, variables, ["./cmd/pulumi-resource-docker", CLI])
+        compile_packages(go, source, target, variables, ["./cmd/pulumi-resource-docker", CLI])
     shutil.rmtree(source)
-
-
-def _compile(
-    go: Path, env: dict[str, str], source: Path, target: Path, variables: list[str], packages: list[str]
-) -> None:
-    link = " ".join(["-s", "-w", *(f"-X {variable}" for variable in variables)])
-    command: list[str | Path] = [go, *COMPILE, "-ldflags", link, "-o", f"{target}/", *packages]
-    run(command, what=f"build {source.parent.parent.name}", env=env, cwd=source)
 
 
 def _copy_kubernetes_schema(go: Path, source: Path) -> None:
@@ -213,16 +198,8 @@ def _host_key() -> str:
     sources = sorted(LANGUAGE_HOST.rglob("*.py"))
     content = b"".join(file.read_bytes() for file in sources)
     base = ensure_venv().resolve()  # the interpreter that the host's environment will lean on
-    return _key("host", LOCK.read_bytes(), content, str(base), *NOT_FOR_HOST)
+    return content_key("host", LOCK.read_bytes(), content, str(base), *NOT_FOR_HOST)
 
 
 def _tools_key() -> str:
-    return _key(versions().rebuilt_pulumi, engine_build().key, _host_key())
-
-
-def _key(label: str, *parts: bytes | str) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part.encode() if isinstance(part, str) else part)
-        digest.update(b"\0")
-    return f"{label}-{digest.hexdigest()[:12]}"
+    return content_key(versions().rebuilt_pulumi, engine_build().key, _host_key())

@@ -82,17 +82,18 @@ def test_a_stack_without_a_file_is_refused_with_those_that_there_are(
     assert not paths.stack_file("prdo").exists()
 
 
-# A preview that needs an engine too belongs to the tier that has one; a drill always needs one.
-TOGETHER = [{"preview", "integration"}, {"integration", "drill"}]
+# A preview that needs an engine too belongs to the tier that has one; a drill always needs one, and a
+# test with a cluster is an integration test.
+TOGETHER = [{"preview", "integration"}, {"integration", "drill"}, {"integration", "cluster"}]
 
 
 def test_every_marker_of_the_tests_has_a_tier_and_no_test_is_in_two() -> None:
     with (paths.ROOT / "pyproject.toml").open("rb") as file:
         declared = tomllib.load(file)["tool"]["pytest"]["ini_options"]["markers"]
     markers = {line.partition(":")[0] for line in declared}
-    every = (*tiers.TIERS, tiers.DRILL)
+    every = (*tiers.TIERS, tiers.DRILL, tiers.CLUSTER)
     assert {tier.name for tier in every} == {"unit", *markers}
-    for marked in [set(), *({name} for name in markers - {"drill"}), *TOGETHER]:
+    for marked in [set(), *({name} for name in markers - {"drill", "cluster"}), *TOGETHER]:
         has = {name: name in marked for name in markers}
         selecting = [tier.name for tier in every if eval(tier.selection, {}, has)]  # noqa: S307
         assert len(selecting) == 1, marked
@@ -100,9 +101,13 @@ def test_every_marker_of_the_tests_has_a_tier_and_no_test_is_in_two() -> None:
 
 @pytest.mark.parametrize(
     ("names", "ran"),
-    [([], ["unit", "simulator", "envoy", "preview", "integration"]), (["drill"], ["drill"])],
+    [
+        ([], ["unit", "simulator", "envoy", "preview", "integration"]),
+        (["drill"], ["drill"]),
+        (["cluster"], ["cluster"]),
+    ],
 )
-def test_drills_run_only_when_they_are_named(
+def test_drills_and_clusters_run_only_when_they_are_named(
     names: list[str], ran: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []

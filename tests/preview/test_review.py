@@ -68,7 +68,7 @@ def test_the_same_stack_twice_has_no_steps(outcomes: dict[str, Outcome]) -> None
 def test_memory_changes_in_place_and_the_report_says_so(outcomes: dict[str, Outcome]) -> None:
     assert done(list(outcomes["memory"].steps)) == {f"gpu-01-gpu{gpu}-server": "updated" for gpu in range(4)}
     text = report([outcomes["memory"]], base="base")
-    assert "| memory | - | 4 | - | - | ok |" in text
+    assert "| memory | - | 4 | - | - | - |" in text
     assert "in place: pool main on gpu-01 goes on serving" in text
     assert "`memory`: `98304` → `90000`" in text
 
@@ -132,7 +132,7 @@ def test_what_policies_refuse_is_told_by_resource_and_fails_the_check(
         ("advisory", "mild", "gpu-01-gpu0-server"),
         ("mandatory", "strict", "gpu-01-gpu0-server"),
     ]
-    assert (found.ok, found.trouble) == (False, "")
+    assert (found.ok, found.trouble, found.rules) == (False, "", 2)
     text = report([found], base="nothing")
     assert "| 1 mandatory, 1 advisory |" in text
     assert "policy `strict`, gpu-01-gpu0-server: strict strict does not like prod.gpu-01-gpu0" in text

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from review import __main__ as command
 from review.changes import Change, changes, groups
-from review.events import MADE, UNKNOWN, Step, Value, Violation, deployment, errors, steps, violations
+from review.events import MADE, UNKNOWN, Step, Value, Violation, deployment, errors, rules, steps, violations
 from review.meaning import meaning, traffic
 from review.report import MOST_CHARACTERS, Outcome, report
 from review.trees import ReviewError, StackFile, base_commit, changed_paths, concerns, unpack
@@ -62,9 +63,10 @@ def test_a_step_of_an_instance_says_what_is_left_of_its_pool(
 
 
 def test_an_instance_that_changes_its_pool_counts_for_the_one_that_it_goes_to() -> None:
-    new = {"instances": [*outputs(0)["instances"], *outputs(1, pool="other")["instances"]]}
-    said = meaning(instance(1, "replace"), traffic(outputs(0, 1), new))
-    assert said.startswith("pool other on gpu-01 has no other instance")
+    old = {"instances": [*outputs(0, pool="other")["instances"], *outputs(1, 2)["instances"]]}
+    new = {"instances": [*outputs(0, 1, pool="other")["instances"], *outputs(2)["instances"]]}
+    said = meaning(instance(1, "replace"), traffic(old, new))
+    assert said == "rolled one at a time: pool other on gpu-01 serves with 1 of 2"
 
 
 def test_a_front_end_and_a_network_say_what_stops() -> None:
@@ -128,10 +130,9 @@ def outcome(**more: Value) -> Outcome:
 
 def test_the_report_names_what_is_replaced_why_and_what_it_means() -> None:
     every = [instance(gpu, "replace", image="b") for gpu in range(4)]
-    text = report(
-        [outcome(steps=every, known=traffic(outputs(0, 1, 2, 3), outputs(0, 1, 2, 3)))], base="`abc`"
-    )
-    assert "| prod | - | - | 4 | - | ok |" in text
+    known = traffic(outputs(0, 1, 2, 3), outputs(0, 1, 2, 3))
+    text = report([outcome(steps=every, known=known, rules=3)], base="`abc`")
+    assert "| prod | - | - | 4 | - | 3 rules: ok |" in text
     assert (
         "- **replaced** gpu-01-gpu0-server, gpu-01-gpu1-server, gpu-01-gpu2-server, gpu-01-gpu3-server "
         "(Container): "
@@ -193,6 +194,13 @@ def test_steps_leave_out_components_what_stays_and_the_parts_of_a_replacement() 
         {"name": "a"},
         ("image",),
     )
+
+
+def test_rules_that_passed_or_failed_have_judged() -> None:
+    one = event("policyAnalyzeSummaryEvent", passed=["a", "b"], failed=["c"])
+    stack = event("policyAnalyzeStackSummaryEvent", passed=["a", "d"])
+    other = event("policyLoadEvent")
+    assert rules([one, stack, other]) == {"a", "b", "c", "d"}
 
 
 def test_a_violation_said_twice_is_told_once_and_errors_are_kept() -> None:
@@ -300,3 +308,20 @@ def test_a_base_is_unpacked_beside_the_checkout_and_shares_its_environment(
     tree = unpack(checkout, "main", tmp_path / "base")
     assert (tree.folder / "file").read_text() == "1"
     assert (tree.folder / ".venv").readlink() == checkout / ".venv"
+
+
+def test_exit_codes_tell_a_refusal_from_a_comparison_that_could_not_be_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = iter([("good", True), ("bad", False)])
+    monkeypatch.setattr(command, "review", lambda _checkout, _base: next(answers))
+    assert command.main(["--out", str(tmp_path / "new" / "report.md")]) == 0
+    assert (tmp_path / "new" / "report.md").read_text() == "good"
+    assert command.main([]) == 1
+
+    def nothing(_checkout: Path, _base: str | None) -> tuple[str, bool]:
+        raise ReviewError("there is no base")
+
+    monkeypatch.setattr(command, "review", nothing)
+    assert command.main([]) == 2
+    assert "make pr-check: there is no base" in capsys.readouterr().err
