@@ -75,6 +75,8 @@ class PoolEdit:
     does: str = "replaced"
     publishes: bool = False
     """Whether the text of a file is another one."""
+    routes: bool = False
+    """Whether Envoy's files are others."""
 
     def on(self, lane: int) -> Edit:
         """The edit of one of the pools; `gpu.` stands for the pool's GPU."""
@@ -85,7 +87,9 @@ class PoolEdit:
         }
         name = ", ".join(self.values)
         publishes = {_publisher(lane): "replaced"} if self.publishes else {}
-        return Edit(name, values, {_server(lane): self.does, **publishes}, {instance(lane): self.shows})
+        files = _FILES if self.routes else {}
+        does = {_server(lane): self.does, **publishes, **files}
+        return Edit(name, values, does, {instance(lane): self.shows})
 
 
 def instance(gpu: int) -> str:
@@ -187,7 +191,9 @@ def _pool_edits(ground: Ground) -> list[PoolEdit]:
             {"models[0].versions": {"specific": [1, 2]}, "models[0].labels": {"stable": 1, "canary": 2}},
             _in_models('key: "canary"'),
             publishes=True,
+            routes=True,
         ),
+        # Any version may be asked for then, and no label.
         PoolEdit({"models[0].versions": {"all": True}}, _in_models("all {}"), publishes=True),
         PoolEdit({"models[0].path": elsewhere}, mounted(elsewhere)),
     ]

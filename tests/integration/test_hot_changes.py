@@ -1,6 +1,7 @@
 """Routes, shares, limits and pools change on a real engine while clients ask: what serves is not replaced."""
 
 import copy
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -75,7 +76,11 @@ class Deployed:
         return {name: answers.count(name) for name in set(answers)}
 
     def log(self, container: str) -> str:
-        return self.engine.run("logs", f"{STACK}.{container}")
+        command = ["docker", "--host", self.engine.docker_host, "logs", f"{STACK}.{container}"]
+        shown = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
+        )
+        return shown.stdout
 
 
 @pytest.fixture(scope="module")
