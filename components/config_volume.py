@@ -33,13 +33,15 @@ class PublishedFile:
 class ConfigVolumeArgs:
     """`plan` is plain; `files` maps a name on the volume to what stands there.
 
-    `then` is a script that `data/publish.sh` goes on with, `then_files` what it reads, by name, from a folder
+    `first` is a script that `data/publish.sh` begins with: where it fails, nothing is put on the volume.
+    `then` is one that `data/publish.sh` goes on with, `then_files` what it reads, by name, from a folder
     of its own; `attachments` are networks that it needs, `patience_s` how long `up` waits for it. `image` is
     the pull of its image, which is only waited for.
     """
 
     plan: ConfigPlan
     files: Mapping[str, PublishedFile]
+    first: str | None = None
     then: str | None = None
     then_files: Mapping[str, pulumi.Input[str]] | None = None
     attachments: Sequence[Attachment] = ()
@@ -86,6 +88,8 @@ def publisher_container(args: ConfigVolumeArgs) -> ContainerArgs:
     plan = args.plan
     uploads = {f"{_FROM}/files/{name}": file for name, file in args.files.items()}
     scripts = {"publish.sh": script("publish.sh"), "list": _list(args.files)}
+    if args.first is not None:
+        scripts["first.sh"] = args.first
     if args.then is not None:
         scripts["then.sh"] = args.then
     owners = {path: file.owner for path, file in uploads.items() if file.owner is not None}

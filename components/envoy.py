@@ -1,7 +1,7 @@
 """EnvoyFrontEnd: one node's Envoy, the only thing there that publishes ports."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pulumi
 import pulumi_docker as docker
@@ -10,12 +10,13 @@ from components.config_volume import ConfigVolume, publisher_container
 from components.container import Attachment, ContainerArgs, Health, VolumeMount, make_container
 from components.envoy_config import CONFIG_FOLDER
 from components.envoy_delivery import Delivery, envoy_arguments
+from components.envoy_secrets import ENVOY_USER, Secrets
 from components.plan import FrontEndPlan
 from components.probes import PROBE_TIMEOUT_S, http_probe
 from components.settings import ADMIN_PORT, LOOPBACK
 
 _BINARY = "/usr/local/bin/envoy"
-_USER = "101:101"  # `envoy` in the official image
+_USER = f"{ENVOY_USER}:{ENVOY_USER}"
 _START_PATIENCE_S = 60
 
 
@@ -23,13 +24,15 @@ _START_PATIENCE_S = 60
 class EnvoyFrontEndArgs:
     """`plan` is plain; the networks are the node's, `address` is what clients use to reach the node.
 
-    `image` is the pull of its image, `instances` are what it leads to: both are only waited for.
+    `secrets` are those that the plan's settings name. `image` is the pull of its image, `instances` are what
+    it leads to: both are only waited for.
     """
 
     plan: FrontEndPlan
     serving_network: pulumi.Input[str]
     front_network: pulumi.Input[str]
     address: str
+    secrets: Secrets = field(default_factory=dict)
     image: pulumi.Resource | None = None
     instances: Sequence[pulumi.Resource] = ()
 
@@ -54,7 +57,9 @@ class EnvoyFrontEnd(pulumi.ComponentResource):
     ) -> None:
         super().__init__("tf-serving:envoy:EnvoyFrontEnd", name, None, opts)
         spec = args.plan.spec
-        delivery = Delivery(plan=args.plan, network=args.serving_network, image=args.image)
+        delivery = Delivery(
+            plan=args.plan, network=args.serving_network, secrets=args.secrets, image=args.image
+        )
         image = [args.image] if args.image else []
         files = ConfigVolume(f"{name}-config", delivery.publisher(), pulumi.ResourceOptions(parent=self))
         proxy = make_container(

@@ -11,6 +11,7 @@ from components.config_volume import ConfigVolumeArgs, PublishedFile, script
 from components.container import Attachment
 from components.envoy_config import CONFIG_FOLDER
 from components.envoy_files import bootstrap_file, envoy_files
+from components.envoy_secrets import Secrets, private_files
 from components.plan import FrontEndPlan
 from components.settings import STATUS_PORT
 
@@ -29,6 +30,7 @@ class Delivery:
     plan: FrontEndPlan
     network: pulumi.Input[str]
     """The node's serving network."""
+    secrets: Secrets
     image: pulumi.Resource | None
 
     def publisher(self) -> ConfigVolumeArgs:
@@ -39,16 +41,18 @@ class Delivery:
         plan = self.plan
         bootstrap, text = bootstrap_file(plan)
         tried = (CONFIG_FOLDER, STATUS_PORT, _BINARY, *envoy_arguments(plan, workers=1))
-        lines = [
+        rehearsal = [
             f"mkdir -p {CONFIG_FOLDER}",
             f'cp "$from"/files/* {_FILES}/* {CONFIG_FOLDER}',
             f'rehearse {_words(tried)} || fail "Envoy does not take these files; nothing was changed"',
-            f'stage {_FILES} "$volume" {_words(self._envoy)}',
         ]
+        # Certificates and keys go with the bootstrap: Envoy reads them again by itself.
+        files = {bootstrap: PublishedFile(text=text), **private_files(plan, self.secrets)}
         return ConfigVolumeArgs(
             plan=plan.config,
-            files={bootstrap: PublishedFile(text=text)},
-            then=_script(lines),
+            files=files,
+            first=_script(rehearsal),
+            then=f'stage {_FILES} "$volume" {_words(self._envoy)}\n',
             then_files=envoy_files(plan),
             attachments=[Attachment(network=self.network, address=str(plan.publisher_address))],
             memory_mib=_MEMORY_MIB,

@@ -237,6 +237,14 @@ def test_keys_are_listed_for_every_object_of_a_stack_file() -> None:
         "pools[].traffic.mirror",
         "front_end",
         "front_end.versions",
+        "front_end.tls",
+        "front_end.auth",
+        "front_end.auth.api_keys[]",
+        "front_end.auth.jwt",
+        "front_end.auth.jwt.keys[]",
+        "front_end.rate_limit",
+        "front_end.tracing",
+        "front_end.request_ids",
         "rollout",
     }
     assert keys["pools[].slots[]"] == ["node", "gpus"]
