@@ -9,10 +9,12 @@ from components.envoy_balancing import policy, sticky_policy
 from components.envoy_config import (
     ADMIN_CLUSTER,
     CONNECTION_BUFFER_BYTES,
+    INTERNAL_ERRORS,
     Config,
     grpc_cluster,
     load_assignment,
     metrics_cluster,
+    matches,
     rest_cluster,
     seconds,
     socket_address,
@@ -129,7 +131,9 @@ def _pool_cluster(
         "health_checks": [_health_check(model) for model in pool.model_names[:_MOST_CHECKS]],
         "outlier_detection": _outlier_detection(),
         "circuit_breakers": _circuit_breakers(front_end.spec.max_concurrent, len(pool.endpoints)),
-        "typed_extension_protocol_options": _protocol_options(protocol),
+        "typed_extension_protocol_options": _protocol_options(
+            protocol, {"outlier_detection": {"error_matcher": _internal_errors()}}
+        ),
     }
 
 
@@ -174,7 +178,8 @@ def _outlier_detection() -> Config:
         # the load onto the other GPUs (2927/7/2922/474 requests instead of a quarter each).
         "split_external_local_origin_errors": True,
         "consecutive_local_origin_failure": 2,
-        "enforcing_consecutive_5xx": 0,
+        # What counts as one is said by _internal_errors().
+        "consecutive_5xx": 5,
         "enforcing_consecutive_gateway_failure": 0,
         "enforcing_success_rate": 0,
         "enforcing_local_origin_success_rate": 0,
@@ -187,6 +192,19 @@ def _outlier_detection() -> Config:
         # All of them: with nobody left, panic asks everybody. An instance that may not be ejected although it
         # is dead draws every request (50: 291 failed of 2,600 with two instances). Default 10: none of four.
         "max_ejection_percent": 100,
+    }
+
+
+def _internal_errors() -> Config:
+    """Answers that count as an error of the instance: none of a full queue, none that the client caused."""
+    answers = ((":status", "500"), ("grpc-status", INTERNAL_ERRORS))
+    return {
+        "or_match": {
+            "rules": [
+                {"http_response_headers_match": {"headers": [matches(name, regex)]}}
+                for name, regex in answers
+            ]
+        }
     }
 
 
@@ -221,8 +239,9 @@ def _retry_percent(instances: int) -> float:
     return round(min(100.0, max(_LEAST_RETRY_PERCENT, 150 / (instances - 1))), 1)
 
 
-def _protocol_options(protocol: Config) -> Config:
+def _protocol_options(protocol: Config, more: Mapping[str, object] | None = None) -> Config:
     options = {
+        **(more or {}),
         "common_http_protocol_options": {"idle_timeout": seconds(_IDLE_S)},
         "explicit_http_config": protocol,
     }
