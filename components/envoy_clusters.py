@@ -9,12 +9,10 @@ from components.envoy_balancing import policy, sticky_policy
 from components.envoy_config import (
     ADMIN_CLUSTER,
     CONNECTION_BUFFER_BYTES,
-    INTERNAL_ERRORS,
     Config,
     grpc_cluster,
     load_assignment,
     metrics_cluster,
-    matches,
     rest_cluster,
     seconds,
     socket_address,
@@ -23,6 +21,7 @@ from components.envoy_config import (
     typed,
 )
 from components.envoy_edge import tracing_clusters
+from components.envoy_route_parts import header
 from components.plan import GRPC_PORT, REST_PORT, Endpoint, FrontEndPlan, PoolPlan
 from components.settings import ADMIN_PORT
 
@@ -44,6 +43,7 @@ _PING_S = 30
 # failed in a pool of two that was rolled.
 _MIN_RETRIES = 128
 _LEAST_RETRY_PERCENT = 20.0
+_INTERNAL_ERROR = {"http_response_headers_match": {"headers": [header(":status", "500")]}}
 
 
 def clusters(front_end: FrontEndPlan) -> list[Config]:
@@ -129,10 +129,10 @@ def _pool_cluster(
         "common_lb_config": _lb_config(),
         "load_assignment": assignment,
         "health_checks": [_health_check(model) for model in pool.model_names[:_MOST_CHECKS]],
-        "outlier_detection": _outlier_detection(),
+        "outlier_detection": _outlier_detection(on_500="http_protocol_options" in protocol),
         "circuit_breakers": _circuit_breakers(front_end.spec.max_concurrent, len(pool.endpoints)),
         "typed_extension_protocol_options": _protocol_options(
-            protocol, {"outlier_detection": {"error_matcher": _internal_errors()}}
+            protocol, {"outlier_detection": {"error_matcher": _INTERNAL_ERROR}}
         ),
     }
 
@@ -172,14 +172,16 @@ def _health_check(model: str) -> Config:
     }
 
 
-def _outlier_detection() -> Config:
+def _outlier_detection(*, on_500: bool) -> Config:
     return {
         # Connection failures, resets and timeouts eject. A 503 is a full batching queue: ejecting on it moves
         # the load onto the other GPUs (2927/7/2922/474 requests instead of a quarter each).
         "split_external_local_origin_errors": True,
         "consecutive_local_origin_failure": 2,
-        # What counts as one is said by _internal_errors().
+        # Over REST 500 counts and nothing else: what a GPU that went wrong answers. Over gRPC Envoy 1.40 asks
+        # no matcher, and UNAVAILABLE, a full queue, would count too: there it is only tried elsewhere.
         "consecutive_5xx": 5,
+        "enforcing_consecutive_5xx": 100 if on_500 else 0,
         "enforcing_consecutive_gateway_failure": 0,
         "enforcing_success_rate": 0,
         "enforcing_local_origin_success_rate": 0,
@@ -192,19 +194,6 @@ def _outlier_detection() -> Config:
         # All of them: with nobody left, panic asks everybody. An instance that may not be ejected although it
         # is dead draws every request (50: 291 failed of 2,600 with two instances). Default 10: none of four.
         "max_ejection_percent": 100,
-    }
-
-
-def _internal_errors() -> Config:
-    """Answers that count as an error of the instance: none of a full queue, none that the client caused."""
-    answers = ((":status", "500"), ("grpc-status", INTERNAL_ERRORS))
-    return {
-        "or_match": {
-            "rules": [
-                {"http_response_headers_match": {"headers": [matches(name, regex)]}}
-                for name, regex in answers
-            ]
-        }
     }
 
 

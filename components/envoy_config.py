@@ -14,7 +14,7 @@ MIB = 1024 * 1024
 CONNECTION_BUFFER_BYTES = MIB
 """Envoy's own default, written out. Requests that may be tried again are held beyond it, per virtual host."""
 INTERNAL_ERRORS = "13|2|15"
-"""gRPC's INTERNAL, UNKNOWN and DATA_LOSS, all 500 over REST: what an instance whose GPU went wrong answers."""
+"""gRPC's INTERNAL, UNKNOWN and DATA_LOSS: 500 over REST, what a GPU that went wrong answers."""
 
 # A try may take this share of the whole, so that a server that hangs leaves time for a second, full try.
 _TRY_SHARE = 0.4
