@@ -92,7 +92,6 @@ def publisher_container(args: ConfigVolumeArgs) -> ContainerArgs:
         scripts["first.sh"] = args.first
     if args.then is not None:
         scripts["then.sh"] = args.then
-    owners = {path: file.owner for path, file in uploads.items() if file.owner is not None}
     return ContainerArgs(
         name=plan.container,
         image=plan.image,
@@ -101,13 +100,12 @@ def publisher_container(args: ConfigVolumeArgs) -> ContainerArgs:
         # Where the NVIDIA runtime is the engine's default, the image's own `all` would hand over every GPU.
         environment=("NVIDIA_VISIBLE_DEVICES=void",),
         user="0:0",
-        capabilities=("CAP_CHOWN",) if owners else (),
+        capabilities=("CAP_CHOWN",) if any(file.owner is not None for file in args.files.values()) else (),
         files={
             **{f"{_FROM}/{name}": text for name, text in scripts.items()},
             **{path: file.text for path, file in uploads.items()},
             **{f"{_FROM}/then/{name}": text for name, text in (args.then_files or {}).items()},
         },
-        owners=owners,
         volumes={_VOLUME: VolumeMount(volume=plan.volume, writable=True)},
         attachments=args.attachments,
         once=True,
