@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from components.labels import Labels, labels
+from components.labels import Labels, labels, node_labels
+from components.node_settings import Node
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,19 +25,20 @@ class ConfigPlan:
 
 
 def config_plan(
-    stack: str, owner: str, node: str, pool: str, *, former: tuple[str, str], image: str
+    stack: str, owner: str, node: Node, pool: str, *, former: tuple[str, str], image: str
 ) -> ConfigPlan:
     """Where the files of a pool's servers on a node are; `former` are the names of both before."""
-    name, before = f"{node}-{pool}", "-".join(former)
+    name, before = f"{node.name}-{pool}", "-".join(former)
+    named = {"owner": owner, "node": node.name, "role": "publisher", "pool": pool}
     return ConfigPlan(
         name=f"{name}-config",
         former_name=f"{before}-config" if before != name else None,
-        node=node,
+        node=node.name,
         pool=pool,
         volume=f"{stack}.{name}-config",
         container=f"{stack}.{name}-publisher",
         image=image,
         # Only what never changes under one name: a volume cannot be labelled anew.
-        volume_labels=labels(stack, {"node": node, "role": "config"}),
-        labels=labels(stack, {"owner": owner, "node": node, "role": "publisher", "pool": pool}),
+        volume_labels=labels(stack, {"node": node.name, "role": "config"}),
+        labels=labels(stack, {**named, **node_labels(node)}),
     )
