@@ -69,8 +69,12 @@ class Stack:
         return known or _node((workload,))
 
     def files(self, workload: Workload) -> dict[str, str]:
-        """Text that a container sees: put into it, or published to a volume that it mounts."""
+        """Text that a container sees: put into it, published to a volume of its, or of a ConfigMap."""
         files: dict[str, str] = {}
+        for mount in workload.mounts:
+            if mount.kind == "config":
+                texts = self._config_maps.get(mount.source, {})
+                files |= {f"{mount.target}/{name}": text for name, text in texts.items()}
         mounted = {mount.source: mount.target for mount in workload.mounts if mount.kind == "volume"}
         for other in self.on_machine(workload.machine) if mounted else ():
             shared = [mount.source for mount in other.mounts if mount.source in mounted]
@@ -79,6 +83,11 @@ class Stack:
                     for path, text in other.files.items():
                         files[f"{mounted[volume]}/{path.rpartition('/')[2]}"] = text
         return {**files, **workload.files}
+
+    @cached_property
+    def _config_maps(self) -> Mapping[str, Mapping[str, str]]:
+        found = (kubernetes.config_map(resource) for resource in self.resources)
+        return dict(each for each in found if each is not None)
 
     @cached_property
     def _nodes(self) -> Mapping[str | None, Node]:

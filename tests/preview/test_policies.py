@@ -21,9 +21,11 @@ GPU = "GPU-11111111-aaaa-4aaa-8aaa-00000000000{}"
 RAW = """
 import json, pulumi, pulumi_docker as docker
 provider = docker.Provider("p", host="ssh://deploy@gpu-01.example.com")
-opts = pulumi.ResourceOptions(provider=provider)
+opts = pulumi.ResourceOptions(provider=provider, delete_before_replace=True)
+last = []
 for name, inputs in json.loads(pulumi.Config().require("containers")).items():
-    docker.Container(name, opts=opts, **inputs)
+    own = {"depends_on": last, **inputs.pop("options", {})}
+    last = [docker.Container(name, opts=opts.merge(pulumi.ResourceOptions(**own)), **inputs)]
 """
 
 
@@ -62,14 +64,53 @@ def with_pack(environment: str) -> list[str]:
     return [f"--policy-pack={PACK}", f"--policy-pack-config={PACK}/config/{environment}.json"]
 
 
+BATCHING = """max_batch_size { value: 32 }
+batch_timeout_micros { value: 2000 }
+num_batch_threads { value: 2 }
+"""
+
+
 def server(gpu: int) -> dict[str, object]:
     """A container that keeps every rule of this step, as another program might write it."""
     return {
         "image": "tensorflow/serving:2.14.1-gpu",
-        "command": ["--model_name=resnet50", "--model_base_path=/models/resnet50", "--enable_profiler=false"],
+        "entrypoints": ["/usr/bin/tensorflow_model_server"],
+        "command": [
+            "--port=8500",
+            "--rest_api_port=8501",
+            "--model_name=resnet50",
+            "--model_base_path=/models/resnet50",
+            "--enable_profiler=false",
+            "--enable_batching=true",
+            "--batching_parameters_file=/batching.config",
+            "--grpc_max_threads=64",
+            "--rest_api_num_threads=64",
+        ],
+        "uploads": [{"file": "/batching.config", "content": BATCHING}],
         "envs": ["TF_FORCE_GPU_ALLOW_GROWTH=true"],
         "device_requests": [{"driver": "nvidia", "device_ids": [GPU.format(gpu)], "capabilities": ["gpu"]}],
+        "cpu_set": f"{16 * gpu}-{16 * gpu + 15}",
+        "memory": 98304,
+        "memory_swap": 98304,
+        "healthcheck": {
+            "tests": ["CMD", "bash", "-c", 'ask "$0"', "/v1/models/resnet50/metadata"],
+            "interval": "5s",
+            "timeout": "10s",
+            "start_period": "10m0s",
+            "retries": 3,
+        },
+        "wait": True,
+        "wait_timeout": 600,
+        "restart": "unless-stopped",
+        "init": True,
+        "stop_timeout": 10,
+        "destroy_grace_seconds": 10,
+        "labels": [{"label": "tf-serving.load-timeout-s", "value": "600"}],
     }
+
+
+def without(container: Mapping[str, object], name: str) -> dict[str, object]:
+    return {key: value for key, value in container.items() if key != name}
 
 
 def test_a_good_raw_program_passes(raw: Raw) -> None:
@@ -103,9 +144,31 @@ def test_a_server_that_publishes_a_port_is_refused_with_name_value_and_fix(raw: 
     assert "Fix: remove the port: clients use the front end" in refused.output
 
 
+def test_memory_without_bounds_is_refused_with_name_value_and_fix(raw: Raw) -> None:
+    node = {"label": "tf-serving.node-memory-mib", "value": "196608"}
+    refused = raw(
+        {
+            "unbounded": without(server(0), "memory"),
+            "swapping": {**server(1), "memory_swap": -1},
+            "large": {**server(2), "memory": 196608, "memory_swap": 196608, "labels": [node]},
+        }
+    )
+    assert refused.code != 0
+    assert "unbounded" in refused.output
+    assert "memory: unset: it may take all memory of its node" in refused.output
+    assert "memorySwap: -1: is not memory (98304)" in refused.output
+    assert "Fix: set memorySwap to 98304, which means no swap" in refused.output
+    assert "= 294912 MiB on a node of 196608, of which 1024 are kept for itself" in refused.output
+    assert "Fix: lower memory, or move a server to another node" in refused.output
+
+
 def test_two_violations_of_one_stack_are_both_reported(raw: Raw) -> None:
-    pinned_otherwise = {name: value for name, value in server(0).items() if name != "device_requests"}
-    refused = raw({"all": {**pinned_otherwise, "gpus": "all"}, "open": {**server(1), "privileged": True}})
+    refused = raw(
+        {
+            "all": {**without(server(0), "device_requests"), "gpus": "all"},
+            "open": {**server(1), "privileged": True},
+        }
+    )
     assert refused.code != 0
     assert "gpus: all: takes all GPUs of its node" in refused.output
     assert "privileged: true: a privileged container sees all GPUs" in refused.output
