@@ -1,6 +1,6 @@
 """ServingDeployment: a whole stack, composed from the other components."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pulumi
 
@@ -9,6 +9,7 @@ from components.batching import BatchingConfig, BatchingConfigArgs
 from components.config_plan import ConfigPlan
 from components.config_volume import ConfigVolume, ConfigVolumeArgs, PublishedFile
 from components.envoy import EnvoyFrontEnd, EnvoyFrontEndArgs
+from components.envoy_secrets import Secrets
 from components.gpu_node import GpuNode, GpuNodeArgs
 from components.outputs import StackOutputs, stack_outputs
 from components.plan import NodePlan, Plan, make_plan
@@ -18,11 +19,15 @@ from components.tf_serving import TfServingInstance, TfServingInstanceArgs
 
 @dataclass(frozen=True, kw_only=True)
 class ServingDeploymentArgs:
-    """`stack` goes into the names of containers; `project_folder` is what `./…` paths are relative to."""
+    """`stack` goes into the names of containers; `project_folder` is what `./…` paths are relative to.
+
+    `secrets` are those that the settings name (`read_secrets`).
+    """
 
     settings: Settings
     stack: str
     project_folder: str
+    secrets: Secrets = field(default_factory=dict)
 
 
 class ServingDeployment(pulumi.ComponentResource):
@@ -66,6 +71,7 @@ class ServingDeployment(pulumi.ComponentResource):
                     serving_network=gpu_node.serving_network,
                     front_network=gpu_node.front_network,
                     address=node.spec.address,
+                    secrets=args.secrets,
                     image=gpu_node.images["envoy"],
                 ),
                 self._options(node.name, node.front_end.former_name),

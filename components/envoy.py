@@ -1,6 +1,7 @@
 """EnvoyFrontEnd: one node's Envoy, the only thing there that publishes ports."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import pulumi
 import pulumi_docker as docker
@@ -8,12 +9,13 @@ import pulumi_docker as docker
 from components.container import Attachment, ContainerArgs, Health, make_container
 from components.envoy_config import CONFIG_FOLDER
 from components.envoy_files import bootstrap_file, envoy_files
+from components.envoy_secrets import ENVOY_USER, Secrets, private_files
 from components.plan import FrontEndPlan
 from components.probes import PROBE_TIMEOUT_S, http_probe
 from components.settings import ADMIN_PORT, LOOPBACK
 
 _BINARY = "/usr/local/bin/envoy"
-_USER = "101:101"  # `envoy` in the official image
+_USER = f"{ENVOY_USER}:{ENVOY_USER}"
 _START_PATIENCE_S = 60
 _DRAIN_MARGIN_S = 5
 
@@ -22,13 +24,15 @@ _DRAIN_MARGIN_S = 5
 class EnvoyFrontEndArgs:
     """`plan` is plain; the networks are the node's, `address` is what clients use to reach the node.
 
-    `image` is the pull of its image, which is only waited for.
+    `secrets` are those that the plan's settings name. `image` is the pull of its image, which is only waited
+    for.
     """
 
     plan: FrontEndPlan
     serving_network: pulumi.Input[str]
     front_network: pulumi.Input[str]
     address: str
+    secrets: Secrets = field(default_factory=dict)
     image: pulumi.Resource | None = None
 
 
@@ -66,7 +70,12 @@ class EnvoyFrontEnd(pulumi.ComponentResource):
 def _container(args: EnvoyFrontEndArgs) -> ContainerArgs:
     plan = args.plan
     bootstrap, text = bootstrap_file(plan)
-    files = {bootstrap: text, **envoy_files(plan)}
+    private = private_files(plan, args.secrets)
+    files: Mapping[str, pulumi.Input[str]] = {
+        bootstrap: text,
+        **{name: file.text for name, file in private.items()},
+        **envoy_files(plan),
+    }
     return ContainerArgs(
         name=plan.container,
         image=plan.image,

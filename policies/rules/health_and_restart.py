@@ -171,7 +171,7 @@ RULES = (
     Rule(
         name=NAME,
         scope="resource",
-        protects="A server is well only once its model is loaded, has time for that, and comes back by itself",
+        protects="A server is well once its model is loaded, has time for that, and comes back by itself",
         severity="high",
         steps=(
             "Let the health check (Kubernetes: readinessProbe) ask for /v1/models/<model>/metadata of each "

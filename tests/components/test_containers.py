@@ -204,3 +204,26 @@ def test_a_secret_file_reaches_its_owner_by_one_capability_and_its_text_stays_se
     assert (key["owner"], key["group"], key["content"]) == ("101", "101", "canary")
     assert by_file["/publish/list"]["content"] == "0600 101 key.pem\n0644 - open\n"
     assert "canary" not in repr({name: value for name, value in found.inputs.items() if name != "uploads"})
+
+
+def test_secrets_reach_envoys_files_and_no_other_resource(deploy: Deploy) -> None:
+    edge = {"tls": {}, "auth": {"api_keys": [{"client": "a", "key": "key_a"}]}}
+    settings = stacks.settings(stacks.changed(stacks.one_node(), "front_end", edge))
+    secrets = {
+        "tls_certificate": "-----BEGIN CERTIFICATE canary",
+        "tls_private_key": "-----BEGIN PRIVATE KEY canary",
+        "key_a": "canary-0123456789abcdef",
+    }
+
+    def program() -> None:
+        encrypted = {key: pulumi.Output.secret(value) for key, value in secrets.items()}
+        args = ServingDeploymentArgs(
+            settings=settings, stack="test", project_folder=stacks.PROJECT_FOLDER, secrets=encrypted
+        )
+        ServingDeployment("serving", args)
+
+    engine = deploy(program)
+    holding = {found.name for found in engine.resources if "canary" in str(found.inputs)}
+    assert len(holding) == 1, holding
+    assert all("envoy" in name for name in holding)
+    assert not [found.name for found in engine.resources if "canary" in str(found.outputs)]

@@ -19,12 +19,13 @@ BATCHING = (
     "max_batch_size { value: 32 }\nbatch_timeout_micros { value: 2000 }\n"
     "num_batch_threads { value: 2 }\nallowed_batch_sizes: 8\nallowed_batch_sizes: 32\n"
 )
+CLUSTER = "https://cluster.example.com"
 Props = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Declared:
-    """A resource, the host of its provider (None: the default one), and the names of what it depends on."""
+    """A resource, where its provider reaches (None: the default one), and the names of what it depends on."""
 
     type: str
     name: str
@@ -258,7 +259,14 @@ def exporter() -> Declared:
             "memory": 512.0,
             "memorySwap": 512.0,
             "ports": [{"internal": 9400.0, "external": 9400.0, "ip": "127.0.0.1", "protocol": "tcp"}],
-            "labels": _labels({"tf-serving.exempt": "one-model-per-gpu,only-the-front-end-publishes"}),
+            "securityOpts": ["no-new-privileges:true"],
+            "labels": _labels(
+                {
+                    "tf-serving.stack": "prod",
+                    "tf-serving.owner": "ml-platform",
+                    "tf-serving.exempt": "one-model-per-gpu,only-the-front-end-publishes",
+                }
+            ),
         },
     )
 
@@ -269,13 +277,14 @@ def deployment(name: str = "main", replicas: int = 4) -> Declared:
         "tf-serving.stack": "staging",
         "tf-serving.role": "instance",
         "tf-serving.pool": name,
+        "tf-serving.models": "resnet50",
         "tf-serving.owner": "ml-platform",
         "tf-serving.load-timeout-s": "600",
     }
     return Declared(
         type=DEPLOYMENT,
         name=name,
-        host=None,
+        host=CLUSTER,
         props={
             "apiVersion": "apps/v1",
             "kind": "Deployment",
@@ -324,6 +333,7 @@ def deployment(name: str = "main", replicas: int = 4) -> Declared:
                                     "httpGet": {"path": "/v1/models/resnet50/metadata", "port": 8501.0},
                                     "periodSeconds": 5.0,
                                 },
+                                "securityContext": {"allowPrivilegeEscalation": False},
                                 "resources": {
                                     "limits": {"nvidia.com/gpu": "1", "memory": "96Gi", "cpu": "16"}
                                 },

@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -70,10 +72,10 @@ num_batch_threads { value: 2 }
 """
 
 
-def server(gpu: int) -> dict[str, object]:
+def server(gpu: int) -> dict[str, Any]:
     """A container that keeps every rule of this step, as another program might write it."""
     return {
-        "image": "tensorflow/serving:2.14.1-gpu",
+        "image": f"tensorflow/serving:2.14.1-gpu@sha256:{'0' * 64}",
         "entrypoints": ["/usr/bin/tensorflow_model_server"],
         "command": [
             "--port=8500",
@@ -105,7 +107,15 @@ def server(gpu: int) -> dict[str, object]:
         "init": True,
         "stop_timeout": 10,
         "destroy_grace_seconds": 10,
-        "labels": [{"label": "tf-serving.load-timeout-s", "value": "600"}],
+        "security_opts": ["no-new-privileges:true"],
+        "labels": [
+            {"label": "tf-serving.stack", "value": "raw"},
+            {"label": "tf-serving.owner", "value": "ml-platform"},
+            {"label": "tf-serving.pool", "value": "main"},
+            {"label": "tf-serving.slot", "value": f"gpu{gpu}"},
+            {"label": "tf-serving.models", "value": "resnet50"},
+            {"label": "tf-serving.load-timeout-s", "value": "600"},
+        ],
     }
 
 
@@ -160,6 +170,50 @@ def test_memory_without_bounds_is_refused_with_name_value_and_fix(raw: Raw) -> N
     assert "Fix: set memorySwap to 98304, which means no swap" in refused.output
     assert "= 294912 MiB on a node of 196608, of which 1024 are kept for itself" in refused.output
     assert "Fix: lower memory, or move a server to another node" in refused.output
+
+
+def test_a_server_that_nobody_asks_and_that_stays_down_is_refused_with_name_value_and_fix(raw: Raw) -> None:
+    status = {"tests": ["CMD", "ask", "/v1/models/resnet50"], "start_period": "10m0s"}
+    refused = raw(
+        {
+            "status": {**server(0), "healthcheck": status},
+            "hasty": {**server(1), "wait_timeout": 60},
+            "down": {**without(server(2), "restart"), "init": False},
+        }
+    )
+    assert refused.code != 0
+    assert "/v1/models/resnet50: does not tell whether resnet50 is loaded" in refused.output
+    assert "Fix: /v1/models/<model>/metadata answers 200 only while a version is loaded" in refused.output
+    assert "waitTimeout: 60 s: its load time is 600 s" in refused.output
+    assert "Fix: set waitTimeout to 600 or more" in refused.output
+    assert "restart: no: it stays down after a crash" in refused.output
+    assert "init: unset: as process 1 the server does not get SIGTERM" in refused.output
+
+
+def test_servers_that_are_replaced_at_once_are_refused_with_name_value_and_fix(raw: Raw) -> None:
+    at_once = {"depends_on": [], "delete_before_replace": False}
+    alone = {**server(2), "command": [*server(2)["command"], "--model_name=bert"], "labels": []}
+    refused = raw({"first": server(0), "second": {**server(1), "options": at_once}, "alone": alone})
+    assert refused.code != 0
+    assert re.search(r"second-\w+: dependsOn: first-\w+ is not among what it waits for", refused.output)
+    assert re.search(r"Fix: depends_on=\[first-\w+\]: servers of pool main form one chain", refused.output)
+    assert re.search(r"second-\w+: deleteBeforeReplace: unset", refused.output)
+    assert "instances: 1 of bert: while it is replaced, nobody serves bert" in refused.output
+
+
+def test_batches_that_cannot_be_are_refused_with_name_value_and_fix(raw: Raw) -> None:
+    sizes = BATCHING + "allowed_batch_sizes: [8, 16]"
+    command = [word for word in server(1)["command"] if "batching" not in word]
+    refused = raw(
+        {
+            "sizes": {**server(0), "uploads": [{"file": "/batching.config", "content": sizes}]},
+            "off": {**server(1), "command": command},
+        }
+    )
+    assert refused.code != 0
+    assert "/batching.config: allowed_batch_sizes: [8, 16]: the last size must equal" in refused.output
+    assert "Fix: append 32, or make 16 the max_batch_size" in refused.output
+    assert "--enable_batching: unset: each request runs alone" in refused.output
 
 
 def test_two_violations_of_one_stack_are_both_reported(raw: Raw) -> None:
