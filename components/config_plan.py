@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from components.labels import Labels, labels, node_labels
-from components.node_settings import Node
+from components.labels import Labels, labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,6 +15,7 @@ class ConfigPlan:
     """What it was called before its node or its pool was renamed."""
     node: str
     pool: str
+    """Empty where they are the front end's."""
     volume: str
     container: str
     """Both unique on the Docker Engine."""
@@ -25,20 +25,19 @@ class ConfigPlan:
 
 
 def config_plan(
-    stack: str, owner: str, node: Node, pool: str, *, former: tuple[str, str], image: str
+    stack: str, owner: str, node: str, pool: str, *, former: tuple[str, str], image: str
 ) -> ConfigPlan:
     """Where the files of a pool's servers on a node are; `former` are the names of both before."""
-    name, before = f"{node.name}-{pool}", "-".join(former)
-    named = {"owner": owner, "node": node.name, "role": "publisher", "pool": pool}
+    name, before = f"{node}-{pool}", "-".join(former)
     return ConfigPlan(
         name=f"{name}-config",
         former_name=f"{before}-config" if before != name else None,
-        node=node.name,
+        node=node,
         pool=pool,
         volume=f"{stack}.{name}-config",
         container=f"{stack}.{name}-publisher",
         image=image,
         # Only what never changes under one name: a volume cannot be labelled anew.
-        volume_labels=labels(stack, {"node": node.name, "role": "config"}),
-        labels=labels(stack, {**named, **node_labels(node)}),
+        volume_labels=labels(stack, {"node": node, "role": "config"}),
+        labels=labels(stack, {"owner": owner, "node": node, "role": "publisher", "pool": pool}),
     )

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from components.node_settings import Node
 from components.pool_settings import Pool
 from components.slots import Slot, slots_of
-from components.types import format_cpus, parse_cpus
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -46,25 +45,17 @@ def instance_labels(
     )
 
 
-def node_labels(node: Node) -> dict[str, str]:
-    """Short labels with the facts of a node: RAM, driver, and of each GPU by index its UUID, socket and CPUs.
+def node_facts(node: Node) -> dict[str, str]:
+    """What a policy may want to know of a node, as short labels; slots are `0` or `1:2`, as pools name them.
 
-    On what writes a pool's files, as another label replaces a container and that one is missed by nobody.
+    They stand on one that nobody misses when it is replaced, and may be looked for on any of the node.
     """
-    gpus = sorted(node.all_gpus(), key=lambda gpu: gpu.index)
-    cpus: dict[int, frozenset[int]] = {}
-    for slot in slots_of(node).values():
-        if slot.cpus:
-            cpus[slot.gpu] = cpus.get(slot.gpu, frozenset()) | parse_cpus(slot.cpus)
-    facts = {
-        "node-memory-mib": str(node.memory_mib),
-        "node-driver": node.driver or "",
-        "node-gpus": _by_index({gpu.index: gpu.uuid for gpu in gpus}),
-        "node-numa": _by_index({gpu.index: str(gpu.numa_node) for gpu in gpus}),
-        "node-cpus": _by_index({index: format_cpus(found) for index, found in cpus.items()}),
+    slots = slots_of(node)
+    said = {
+        "gpus": {key: slot.uuid for key, slot in slots.items()},
+        "numa": {key: str(slot.numa_node) for key, slot in slots.items()},
+        "cpus": {key: slot.cpus for key, slot in slots.items() if slot.cpus},
     }
-    return {name: value for name, value in facts.items() if value}
-
-
-def _by_index(values: Mapping[int, str]) -> str:
-    return ";".join(f"{index}={value}" for index, value in values.items())
+    lists = {name: ";".join(f"{key}={value}" for key, value in of.items()) for name, of in said.items()}
+    single = {"driver": node.driver, "memory-mib": str(node.memory_mib)}
+    return {f"node-{name}": value for name, value in {**lists, **single}.items() if value}

@@ -120,16 +120,24 @@ def _node(workloads: Iterable[Workload]) -> Node:
             value = workload.label(f"node-{name}")
             if value is not None:
                 labels.setdefault(name, value)
-    memory, numa = labels.get("memory-mib", ""), _by_index(labels.get("numa", ""))
+    memory, numa = labels.get("memory-mib", ""), _of_cards(labels.get("numa", ""))
     return Node(
         gpus=_by_index(labels.get("gpus", "")),
         driver=labels.get("driver"),
         memory_mib=int(memory) if memory.isdecimal() else None,
-        numa={index: int(text) for index, text in numa.items() if text.isdecimal()},
-        cpus=_by_index(labels.get("cpus", "")),
+        numa={index: int(found[0]) for index, found in numa.items() if found[0].isdecimal()},
+        cpus={index: ",".join(sets) for index, sets in _of_cards(labels.get("cpus", "")).items()},
     )
 
 
 def _by_index(text: str) -> dict[int, str]:
     """`0=a;1=b` as a mapping; what is written otherwise is left out."""
     return {int(index): value for index, value in re.findall(r"(?:^|;)\s*(\d+)=([^;]*)", text)}
+
+
+def _of_cards(text: str) -> dict[int, list[str]]:
+    """`0=a;1:0=b;1:1=c` by the index of the card: what is said of it, or of each of its parts."""
+    found: dict[int, list[str]] = defaultdict(list)
+    for index, value in re.findall(r"(?:^|;)\s*(\d+)(?::\d+)?=([^;]*)", text):
+        found[int(index)].append(value)
+    return found

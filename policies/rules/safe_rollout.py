@@ -43,7 +43,7 @@ def _one_after_the_other(stack: Stack, servers: list[Workload]) -> Iterator[Find
     depends_on = {resource.urn: resource.depends_on for resource in stack.resources}
     depths = _depths(depends_on)
     for pool, members in _pools(stack, servers).items():
-        counted = sorted(members, key=lambda one: depths[one.urn])
+        counted = sorted(members, key=lambda one: (depths[one.urn], one.name))
         for earlier, later in pairwise(counted):
             if not _waits_for(later.urn, earlier.urn, depends_on, depths):
                 what = f"dependsOn: {earlier.name} is not among what it waits for: both are replaced at once"

@@ -216,6 +216,20 @@ def test_batches_that_cannot_be_are_refused_with_name_value_and_fix(raw: Raw) ->
     assert "--enable_batching: unset: each request runs alone" in refused.output
 
 
+def test_cpus_of_another_server_or_socket_are_refused_with_name_value_and_fix(raw: Raw) -> None:
+    facts = {"node-gpus": f"0={GPU.format(0)};1={GPU.format(1)}", "node-numa": "0=0;1=1"}
+    facts["node-cpus"] = "0=0-15;1=16-31"
+    labels = [{"label": f"tf-serving.{name}", "value": value} for name, value in facts.items()]
+    told = {**server(0), "labels": [*server(0)["labels"], *labels]}
+    quota = {**without(server(2), "cpu_set"), "cpus": "16"}
+    refused = raw({"told": told, "rival": {**server(1), "cpu_set": "8-23"}, "quota": quota})
+    assert refused.code != 0
+    assert re.search(r"rival-\w+: cpuSet: 8-23: CPUs 8-15 are those of told-\w+", refused.output)
+    assert "Fix: give each server CPUs of its own" in refused.output
+    assert "cpuSet: 8-23: CPUs 8-15 are not on NUMA node 1 of its GPU" in refused.output
+    assert "cpus: 16: is no set of CPUs, and without --tensorflow_intra_op_parallelism" in refused.output
+
+
 def test_two_violations_of_one_stack_are_both_reported(raw: Raw) -> None:
     refused = raw(
         {
