@@ -15,6 +15,7 @@ _DATA = Path(__file__).parent / "data"
 _FROM = "/publish"
 _VOLUME = "/volume"
 _MEMORY_MIB = 32
+_SHM_MIB = 8  # it counts against the memory
 _PATIENCE_S = 60
 # The script says so itself, in a file of its own root: a container that failed never gets healthy.
 _PROBE = f"[[ -e {_FROM}/done ]] && : >{_FROM}/seen"
@@ -110,6 +111,7 @@ def publisher_container(args: ConfigVolumeArgs) -> ContainerArgs:
         attachments=args.attachments,
         once=True,
         memory_mib=args.memory_mib,
+        shm_mib=_SHM_MIB,
         health=Health(
             probe=("CMD", "/bin/bash", "-c", _PROBE), interval_s=1, timeout_s=5, patience_s=args.patience_s
         ),
