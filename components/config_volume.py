@@ -1,7 +1,7 @@
 """ConfigVolume: files on a volume of a node, put there by a container that does only that."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -34,15 +34,18 @@ class ConfigVolumeArgs:
     """`plan` is plain; `files` maps a name on the volume to what stands there.
 
     `then` is a script that `data/publish.sh` goes on with, `then_files` what it reads, by name, from a folder
-    of its own; `attachments` are networks that it needs, `patience_s` how long `up` waits for it. `image` is
-    the pull of its image, which is only waited for.
+    of its own, `later` the names of what it puts on the volume; `attachments` are networks that it needs,
+    `mounts` folders of the node, `patience_s` how long `up` waits for it. `image` is the pull of its image,
+    which is only waited for.
     """
 
     plan: ConfigPlan
     files: Mapping[str, PublishedFile]
+    later: Sequence[str] = ()
     then: str | None = None
     then_files: Mapping[str, pulumi.Input[str]] | None = None
     attachments: Sequence[Attachment] = ()
+    mounts: Mapping[str, str] = field(default_factory=dict)
     patience_s: int = _PATIENCE_S
     image: pulumi.Resource | None = None
 
@@ -83,7 +86,7 @@ class ConfigVolume(pulumi.ComponentResource):
 def _publisher(args: ConfigVolumeArgs) -> ContainerArgs:
     plan = args.plan
     uploads = {f"{_FROM}/files/{name}": file for name, file in args.files.items()}
-    scripts = {"publish.sh": script("publish.sh"), "list": _list(args.files)}
+    scripts = {"publish.sh": script("publish.sh"), "list": _list(args.files, args.later)}
     if args.then is not None:
         scripts["then.sh"] = args.then
     owners = {path: file.owner for path, file in uploads.items() if file.owner is not None}
@@ -103,6 +106,7 @@ def _publisher(args: ConfigVolumeArgs) -> ContainerArgs:
         },
         owners=owners,
         volumes={_VOLUME: VolumeMount(volume=plan.volume, writable=True)},
+        mounts=args.mounts,
         attachments=args.attachments,
         once=True,
         memory_mib=_MEMORY_MIB,
@@ -114,12 +118,13 @@ def _publisher(args: ConfigVolumeArgs) -> ContainerArgs:
     )
 
 
-def _list(files: Mapping[str, PublishedFile]) -> str:
+def _list(files: Mapping[str, PublishedFile], later: Sequence[str]) -> str:
     """One line a file, as `data/publish.sh` reads it."""
     lines = [
         f"{file.mode:04o} {'-' if file.owner is None else file.owner} {name}\n"
         for name, file in sorted(files.items())
     ]
+    lines += [f"later - {name}\n" for name in sorted(later)]
     return "".join(lines) or "\n"  # an upload cannot be empty
 
 

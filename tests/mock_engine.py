@@ -83,11 +83,14 @@ class Engine:
             found
             for found in self.of_type(CONTAINER)
             for mount in found.inputs.get("mounts", [])
-            if (mount["source"], mount["readOnly"]) == (volume, False)
+            if (mount["type"], mount["source"], mount["readOnly"]) == ("volume", volume, False)
         ]
         folder = "/publish/files/"
         put = uploads(publisher)
-        return {path.removeprefix(folder): text for path, text in put.items() if path.startswith(folder)}
+        found = {path.removeprefix(folder): text for path, text in put.items() if path.startswith(folder)}
+        if settings := put.get("/publish/then/settings"):
+            found[settings.split()[1]] = put["/publish/then/models.config"]
+        return found
 
     def by_urn(self, urn: str) -> Registered:
         """The resource with that URN."""

@@ -5,7 +5,8 @@
 #
 # FROM/list has a line for each file, `<mode> <owner or -> <name>`; the text is in FROM/files/<name>. A file
 # that the list no longer names stays for a while: what runs and is not changed yet may be started again.
-# Where there is a FROM/then.sh, it is read after that: it goes on from here, with the functions below.
+# Where there is a FROM/then.sh, it is read after that: it goes on from here, with the functions below. Files
+# that it puts there have the mode `later` in the list.
 #
 # FROM/done appears once all of it is done; that is what the health check asks for. Of tools it needs cat,
 # chmod, cp, ls, mkdir, mv, rm and sleep alone.
@@ -26,13 +27,11 @@ fail() {
 # put TEXT-FILE MODE OWNER NAME: the file VOLUME/NAME holds that text from one moment to the next.
 put() {
   local staged=$volume/.new.$4
-  rm -f "$staged"
-  (umask 077 && cp "$1" "$staged")
-  chmod "$2" "$staged"
+  rm -f "$staged" && (umask 077 && cp "$1" "$staged") && chmod "$2" "$staged" || return 1
   # Root without its capabilities can give a file away, but cannot change it any more: so this comes last. It
   # takes the owner from the upload, as there need not be a chown.
-  if [[ $3 != - ]]; then cp --attributes-only --preserve=ownership "$1" "$staged"; fi
-  if [[ -n $(type -P sync) ]]; then sync "$staged"; fi
+  if [[ $3 != - ]]; then cp --attributes-only --preserve=ownership "$1" "$staged" || return 1; fi
+  if [[ -n $(type -P sync) ]]; then sync "$staged" || return 1; fi
   mv -fT "$staged" "$volume/$4"
 }
 
@@ -57,7 +56,7 @@ remember() {
 names=()
 while read -r mode owner name; do
   if [[ -z $name ]]; then continue; fi
-  put "$from/files/$name" "$mode" "$owner" "$name"
+  if [[ $mode != later ]]; then put "$from/files/$name" "$mode" "$owner" "$name"; fi
   names+=("$name")
 done <"$from/list"
 if ((${#names[@]})); then

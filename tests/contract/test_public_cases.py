@@ -471,7 +471,7 @@ def networks_in_another_order(_: Path) -> None:
         assert found.inputs["networkMode"]
         networks = [network["name"].rpartition("-")[2] for network in found.inputs["networksAdvanced"]]
         # Envoy alone has two: one that instances are on and nothing else, one that can publish.
-        wanted = {"server": ["serving"], "proxy": ["serving", "front"], "publisher": []}
+        wanted = {"server": ["serving"], "proxy": ["serving", "front"], "publisher": ["serving"]}
         assert networks == wanted[found.name.rpartition("-")[2]], found.name
 
 
