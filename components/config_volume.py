@@ -34,9 +34,9 @@ class ConfigVolumeArgs:
     """`plan` is plain; `files` maps a name on the volume to what stands there.
 
     `then` is a script that `data/publish.sh` goes on with, `then_files` what it reads, by name, from a folder
-    of its own, `later` the names of what it puts on the volume; `attachments` are networks that it needs,
-    `mounts` folders of the node, `patience_s` how long `up` waits for it. `image` is the pull of its image,
-    which is only waited for.
+    of its own, `later` the names on the volume of what it puts there itself, some of `files` or others.
+    `attachments` are networks that it needs, `mounts` folders of the node, `patience_s` how long `up` waits
+    for it. `image` is the pull of its image, which is only waited for.
     """
 
     plan: ConfigPlan
@@ -123,6 +123,7 @@ def _list(files: Mapping[str, PublishedFile], later: Sequence[str]) -> str:
     lines = [
         f"{file.mode:04o} {'-' if file.owner is None else file.owner} {name}\n"
         for name, file in sorted(files.items())
+        if name not in later
     ]
     lines += [f"later - {name}\n" for name in sorted(later)]
     return "".join(lines) or "\n"  # an upload cannot be empty

@@ -11,7 +11,6 @@ from components.config_volume import ConfigVolume, ConfigVolumeArgs, PublishedFi
 from components.container import Attachment
 from components.envoy import EnvoyFrontEnd, EnvoyFrontEndArgs
 from components.gpu_node import GpuNode, GpuNodeArgs
-from components.model_config import models_config
 from components.outputs import StackOutputs, stack_outputs
 from components.plan import NodePlan, Plan, make_plan
 from components.settings import Settings
@@ -90,10 +89,7 @@ class ServingDeployment(pulumi.ComponentResource):
                 files={name: PublishedFile(text=text) for name, text in texts.items()},
                 later=[server_files.models_file(instance), server_files.serving_file(instance)],
                 then=script("models.sh"),
-                then_files={
-                    "models.config": models_config(instance.models),
-                    "settings": server_files.models_settings(instances),
-                },
+                then_files={"settings": server_files.models_settings(instances)},
                 attachments=[
                     Attachment(network=self._nodes[plan.node].serving_network, address=str(plan.address))
                 ],

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Sequence
 
 from components.batching_parameters import batching_parameters
+from components.model_config import models_config
 from components.monitoring import monitoring_config
 from components.plan import REST_PORT, InstancePlan
 
@@ -17,8 +18,8 @@ FOLDER = "/config"
 
 
 def server_files(instance: InstancePlan) -> dict[str, str]:
-    """Text by name of what an instance reads once; a pool's instances have the same."""
-    files = {monitoring_file(): monitoring_config()}
+    """Text by name of all that an instance reads; a pool's instances have the same."""
+    files = {models_file(instance): models_config(instance.models), monitoring_file(): monitoring_config()}
     batching = batching_file(instance)
     if batching is not None and instance.batching is not None:
         files[batching] = batching_parameters(instance.batching)

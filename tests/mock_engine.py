@@ -87,10 +87,7 @@ class Engine:
         ]
         folder = "/publish/files/"
         put = uploads(publisher)
-        found = {path.removeprefix(folder): text for path, text in put.items() if path.startswith(folder)}
-        if settings := put.get("/publish/then/settings"):
-            found[settings.split()[1]] = put["/publish/then/models.config"]
-        return found
+        return {path.removeprefix(folder): text for path, text in put.items() if path.startswith(folder)}
 
     def by_urn(self, urn: str) -> Registered:
         """The resource with that URN."""

@@ -3,7 +3,7 @@
 # done once each server that runs has loaded what it asks for.
 #
 # FROM/then/settings has lines: `file <name on the volume>`, `wait <seconds>`, `instance <name> <host/port>`.
-# FROM/then/models.config is the list. Comments in it say the same in a form that bash can read:
+# FROM/files has the list under that name. Comments in it say the same in a form that bash can read:
 #   #: model <model> <base path>
 #   #: versions <model> latest <n> | all | specific <version>...
 #   #: label <model> <label>=<version>
@@ -15,7 +15,6 @@
 # Beside the list stands VOLUME/<file>.serving, the models that a health check may ask for: those that servers
 # have, also while others come and go.
 
-wanted=$from/then/models.config
 instances=()
 patience=60
 reason=
@@ -293,6 +292,7 @@ find_running() {
 
 trap '' PIPE # a server that goes away while it is asked is no reason to end
 read_settings
+wanted=$from/files/$file
 read_list new "$wanted"
 if [[ ! -e $volume/$file ]]; then
   # No server has been started with it yet.

@@ -53,15 +53,18 @@ remember() {
   mv -fT "$generations.new" "$generations"
 }
 
-names=()
+names=() put_now=()
 while read -r mode owner name; do
   if [[ -z $name ]]; then continue; fi
-  if [[ $mode != later ]]; then put "$from/files/$name" "$mode" "$owner" "$name"; fi
+  if [[ $mode != later ]]; then
+    put "$from/files/$name" "$mode" "$owner" "$name"
+    put_now+=("$name")
+  fi
   names+=("$name")
 done <"$from/list"
 if ((${#names[@]})); then
   remember "${names[*]}"
-  say "published ${names[*]}"
+  say "published ${put_now[*]}"
 fi
 
 if [[ -e $from/then.sh ]]; then

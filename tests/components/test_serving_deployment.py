@@ -20,7 +20,6 @@ from tests.mock_engine import (
     Program,
     Registered,
     computed,
-    uploads,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -246,8 +245,8 @@ def test_an_original_beside_an_optimized_form_is_mounted_and_waited_for(deploy: 
         "/models/resnet50": "/srv/models/resnet50_fp16",
         "/models/resnet50_original": "/srv/models/resnet50",
     }
-    settings = uploads(engine.container("test.gpu-01-main-publisher"))["/publish/then/models.config"]
-    assert "#: model resnet50_original /models/resnet50_original" in settings
+    texts = engine.files(engine.container("test.gpu-01-gpu0")).values()
+    assert any("#: model resnet50_original /models/resnet50_original\n" in text for text in texts)
 
 
 def test_each_node_has_its_own_front_end_and_url(two_nodes: Engine) -> None:

@@ -60,8 +60,12 @@ class Pool:
     def upload(self, *models: ModelPlan) -> None:
         instances = [f"instance gpu{i} 127.0.0.1/{server.rest_port}" for i, server in enumerate(self.servers)]
         settings = "\n".join([f"file {FILE}", f"wait {self.wait_s}", *instances, ""])
-        then_files = {"models.config": models_config(models), "settings": settings}
-        self.publisher.upload({}, then=script("models.sh"), then_files=then_files)
+        self.publisher.upload(
+            {FILE: models_config(models)},
+            then=script("models.sh"),
+            modes={FILE: "later"},
+            then_files={"settings": settings},
+        )
 
     def publish(self, *models: ModelPlan) -> str:
         """What it says; it must be done."""
@@ -151,7 +155,7 @@ def test_publishing_the_same_again_asks_nobody(pool: Pool) -> None:
     pool.publish(model)
     pool.run(1)
     pool.servers[0].process.send_signal(signal.SIGSTOP)
-    assert pool.publish(model) == "published models: a\n".removeprefix("published ")
+    assert pool.publish(model) == "published \nmodels: a\n"
     pool.servers[0].process.send_signal(signal.SIGCONT)
 
 
