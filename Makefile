@@ -79,7 +79,7 @@ cluster-down: ## Stop it and delete what is in it
 test-cluster: ## Tests with a control plane of their own and the real Kubernetes provider (not in `make test`)
 	@exec $(OPS) test cluster --arguments="$$ARGS"
 
-bench: ## Measure, and write bench/results.md: make bench ARGS="plan preview up envoy"
+bench: ## Measure, and write bench/results.md: make bench ARGS="plan preview-10 up"
 	@$(PYTHON) -m toolchain setup --dev
 	@.venv/bin/python -m bench $$ARGS
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pulumi
 
 from components.deployment import ServingDeployment, ServingDeploymentArgs
+from components.envoy_secrets import read_secrets
 from components.errors import SettingsError
 from components.stack_file import settings_from_pulumi
 
@@ -29,9 +30,13 @@ async def main() -> dict[str, object]:
     except SettingsError as error:
         pulumi.log.error(str(error))
         sys.exit(1)
-    deployment = ServingDeployment(
-        "serving", ServingDeploymentArgs(settings=settings, stack=stack, project_folder=str(project))
+    args = ServingDeploymentArgs(
+        settings=settings,
+        stack=stack,
+        project_folder=str(project),
+        secrets=read_secrets(settings.front_end),
     )
+    deployment = ServingDeployment("serving", args)
     # Lets every registration begin. The SDK then waits for one after the other; for those that have not begun
     # it would go through all outputs again each time that one is known: the square of the stack's size.
     await asyncio.sleep(0)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench.part import Part
 from components.plan import REST_PORT
 from images.envoy import envoy_binary
 from tests.envoy.harness import site
@@ -67,3 +68,6 @@ def _load(host: str, port: int, clients: int) -> list[float]:
     for thread in threads:
         thread.join()
     return times
+
+
+PARTS = {"envoy": Part("Envoy against a direct call", report)}

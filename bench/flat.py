@@ -1,5 +1,6 @@
 """The same resources as a stack's, written out flat: what a program without components would be."""
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -10,13 +11,23 @@ from components.deployment import ServingDeployment, ServingDeploymentArgs
 from components.stack_file import load_settings
 from tests.mock_engine import PROVIDER, Registered, run_program
 
-_CLASSES = {
-    "docker:index/container:Container": "Container",
-    "docker:index/network:Network": "Network",
-    "docker:index/volume:Volume": "Volume",
-    "docker:index/remoteImage:RemoteImage": "RemoteImage",
-    PROVIDER: "Provider",
-}
+PLAIN = "import flat  # noqa: F401\n"
+"""The `__main__.py` of a flat program."""
+TUNED = """import gc
+
+gc.disable()
+import asyncio
+import pulumi
+import flat
+
+
+async def main():
+    await asyncio.sleep(0)
+
+
+pulumi.run(main)
+"""
+"""The same with what our own `__main__.py` does about its time."""
 _HEAD = """import pulumi
 import pulumi_docker as docker
 
@@ -33,9 +44,15 @@ def options(provider, depends_on, **more):
 
 
 def flat_program(config: Mapping[str, object], stack: str) -> str:
-    """Python text with one literal call a resource: every leaf resource of the stack, and no component."""
+    """Python text with one literal call a resource: every leaf resource of the stack, and no component.
+
+    It is derived from what the program registers, so that it has the same resources, inputs and dependencies.
+    Nested inputs are plain dicts, which Pulumi takes as well as typed classes. It is a module, as Python
+    keeps the bytecode of modules alone.
+    """
     engine = run_program(lambda: _deploy(config, stack))
-    leaves = [resource for resource in engine.resources if resource.type in _CLASSES]
+    # Whatever is no component of ours: the flat program follows the stack for ever.
+    leaves = [resource for resource in engine.resources if not resource.type.startswith("tf-serving:")]
     names = {resource.urn: resource.name for resource in leaves}
     return _HEAD + "\n".join(_call(resource, names) for resource in leaves) + "\n"
 
@@ -53,13 +70,22 @@ def _deploy(config: Mapping[str, object], stack: str) -> Mapping[str, object]:
 
 
 def _call(resource: Registered, names: Mapping[str, str]) -> str:
-    arguments = ", ".join(f"{_snake(key)}={_literal(value)!r}" for key, value in resource.inputs.items())
+    decoded = resource.type == PROVIDER  # the SDK hands a provider's lists over as JSON
+    inputs = {key: _decoded(value) if decoded else value for key, value in resource.inputs.items()}
+    arguments = ", ".join(f"{_snake(key)}={_literal(value)!r}" for key, value in inputs.items())
     provider = names.get(resource.provider.rpartition("::")[0])
     depends_on = sorted({names[urn] for urn in resource.dependencies if urn in names} - {provider or ""})
     more = f", replace_on_changes={resource.replace_on_changes!r}" if resource.replace_on_changes else ""
+    if resource.delete_before_replace:
+        more += ", delete_before_replace=True"
     separator = ", " if arguments else ""
-    made = f"docker.{_CLASSES[resource.type]}({resource.name!r}, {arguments}{separator}"
+    kind = "Provider" if resource.type == PROVIDER else resource.type.rpartition(":")[2]
+    made = f"docker.{kind}({resource.name!r}, {arguments}{separator}"
     return f"made[{resource.name!r}] = {made}opts=options({provider!r}, {depends_on!r}{more}))"
+
+
+def _decoded(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) and value[:1] in ("[", "{") else value
 
 
 def _literal(value: Any) -> Any:

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator
 
 from bench.measure import ratio, run
+from bench.part import Part
 from tests.pulumi_project import CHECKOUT
 from toolchain.tools import Toolchain
 
@@ -37,3 +38,6 @@ def report(_toolchain: Toolchain) -> Iterator[str]:
     )
     yield ""
     yield "The added time holds preflight and the sample requests too."
+
+
+PARTS = {"up": Part("`make up` with nothing to change, against `pulumi up`", report)}

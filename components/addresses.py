@@ -6,7 +6,8 @@ The lower half is the serving network (instances and Envoy), the upper half the 
 |---|---|
 | 1 | the engine's bridge, as the engine itself would choose |
 | 2 | Envoy |
-| 3 to 9 | publishers, while they run; with more pools on a node, also where no instance is |
+| 3, 4 | what stages Envoy's files and what has it take them, while they run |
+| 5 to 9 | publishers of pools, while they run; with more pools on a node, also where no instance is |
 | 10 + 7 x GPU + part | the instance that has that slot for itself, used or not |
 | the others, up to the last but one | instances that share a slot, each where its name leads |
 
@@ -23,9 +24,11 @@ from components.slots import Slot
 
 _GATEWAY_HOST = 1
 _FRONT_END_HOST = 2
+_ENVOY_PUBLISHER_HOST = 3
+_ENVOY_ACCEPTANCE_HOST = 4
 _FIRST_INSTANCE_HOST = 10
 _GPUS_OF_A_NODE = 16
-PLACES_OF_PUBLISHERS = _FIRST_INSTANCE_HOST - _FRONT_END_HOST - 1
+PLACES_OF_PUBLISHERS = _FIRST_INSTANCE_HOST - _ENVOY_ACCEPTANCE_HOST - 1
 """Pools of a node whose publishers need none of the places between instances."""
 
 
@@ -43,6 +46,16 @@ def gateway(network: IPv4Network) -> IPv4Address:
 def front_end(network: IPv4Network) -> IPv4Address:
     """Envoy's address on a network."""
     return network[_FRONT_END_HOST]
+
+
+def envoy_publisher(serving: IPv4Network) -> IPv4Address:
+    """Where the container sits that stages Envoy's files."""
+    return serving[_ENVOY_PUBLISHER_HOST]
+
+
+def envoy_acceptance(serving: IPv4Network) -> IPv4Address:
+    """Where the container sits that has Envoy take its files."""
+    return serving[_ENVOY_ACCEPTANCE_HOST]
 
 
 def of_slot(serving: IPv4Network, slot: Slot) -> IPv4Address:
@@ -76,7 +89,7 @@ def of_publishers(
     They have ended when another `up` begins, so that one may be given the place that another one had.
     """
     kept = {serving[host] for host in _kept_for_slots(slots) if host < serving.num_addresses} | set(taken)
-    low = [serving[host] for host in range(_FRONT_END_HOST + 1, _FIRST_INSTANCE_HOST)]
+    low = [serving[host] for host in range(_ENVOY_ACCEPTANCE_HOST + 1, _FIRST_INSTANCE_HOST)]
     places = [*low, *(serving[host] for host in _instance_hosts(serving) if serving[host] not in kept)]
     return dict(zip(pools, places, strict=False))
 

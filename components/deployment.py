@@ -1,6 +1,6 @@
 """ServingDeployment: a whole stack, composed from the other components."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pulumi
 
@@ -10,6 +10,7 @@ from components.config_plan import ConfigPlan
 from components.config_volume import ConfigVolume, ConfigVolumeArgs, PublishedFile, script
 from components.container import Attachment
 from components.envoy import EnvoyFrontEnd, EnvoyFrontEndArgs
+from components.envoy_secrets import Secrets
 from components.gpu_node import GpuNode, GpuNodeArgs
 from components.outputs import StackOutputs, stack_outputs
 from components.plan import NodePlan, Plan, make_plan
@@ -21,11 +22,15 @@ _PATIENCE_BESIDE_LOADING_S = 60
 
 @dataclass(frozen=True, kw_only=True)
 class ServingDeploymentArgs:
-    """`stack` goes into the names of containers; `project_folder` is what `./…` paths are relative to."""
+    """`stack` goes into the names of containers; `project_folder` is what `./…` paths are relative to.
+
+    `secrets` are those that the settings name (`read_secrets`).
+    """
 
     settings: Settings
     stack: str
     project_folder: str
+    secrets: Secrets = field(default_factory=dict)
 
 
 class ServingDeployment(pulumi.ComponentResource):
@@ -59,6 +64,7 @@ class ServingDeployment(pulumi.ComponentResource):
             for node in plan.nodes
             for config in node.configs
         }
+        self._placed: dict[str | None, TfServingInstance] = {}
         self._place_instances(plan)
         for node in plan.nodes:
             gpu_node = self._nodes[node.name]
@@ -69,7 +75,9 @@ class ServingDeployment(pulumi.ComponentResource):
                     serving_network=gpu_node.serving_network,
                     front_network=gpu_node.front_network,
                     address=node.spec.address,
+                    secrets=args.secrets,
                     image=gpu_node.images["envoy"],
+                    instances=[self._placed[instance.name] for instance in node.instances],
                 ),
                 self._options(node.name, node.front_end.former_name),
             )
@@ -101,7 +109,7 @@ class ServingDeployment(pulumi.ComponentResource):
         )
 
     def _place_instances(self, plan: Plan) -> None:
-        placed: dict[str | None, TfServingInstance] = {}
+        placed = self._placed
         for instance in plan.in_rollout_order():
             placed[instance.name] = TfServingInstance(
                 instance.name,

@@ -20,6 +20,7 @@ from components.envoy_config import (
     try_timeout_s,
     typed,
 )
+from components.envoy_edge import tracing_clusters
 from components.plan import GRPC_PORT, REST_PORT, Endpoint, FrontEndPlan, PoolPlan
 from components.settings import ADMIN_PORT
 
@@ -52,6 +53,7 @@ def clusters(front_end: FrontEndPlan) -> list[Config]:
             for pool in front_end.pools
             for endpoint in pool.endpoints
         ),
+        *tracing_clusters(front_end.spec),
     ]
 
 

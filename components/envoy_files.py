@@ -24,7 +24,7 @@ def envoy_files(front_end: FrontEndPlan) -> dict[str, str]:
     """Text by file name, in the order in which Envoy can take it: nothing names what comes later.
 
     `eds-<cluster>.yaml`, `cds.yaml`, `rds-<listener>.yaml`, `lds.yaml`. Each begins with its `version_info`,
-    a hash of what follows.
+    a hash of what follows. Files that listeners name, those with secrets among them, are in `envoy_edge.py`.
     """
     return {f"{name}.yaml": _response(resources) for name, resources in _resources(front_end)}
 

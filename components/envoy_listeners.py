@@ -12,6 +12,7 @@ from components.envoy_config import (
     set_header,
     socket_address,
 )
+from components.envoy_edge import edge_filters, log_fields, tracing, transport_socket
 from components.envoy_routes import grpc_virtual_host, metrics_virtual_host, rest_virtual_host
 from components.envoy_versions import model_spec_filter, rewrites_messages
 from components.plan import FrontEndPlan
@@ -29,9 +30,9 @@ def listeners(front_end: FrontEndPlan) -> list[Config]:
     """Every listener of a node's Envoy; its routes are apart, in a file of their own."""
     spec = front_end.spec
     return [
-        _listener("rest", spec.rest_port, _rest(front_end)),
-        _listener("grpc", spec.grpc_port, _grpc(front_end)),
-        _listener("metrics", spec.metrics_port, _metrics()),
+        _listener("rest", spec.rest_port, _rest(front_end), transport_socket(spec, ["h2", "http/1.1"])),
+        _listener("grpc", spec.grpc_port, _grpc(front_end), transport_socket(spec, ["h2"])),
+        _listener("metrics", spec.metrics_port, _metrics(), {}),
     ]
 
 
@@ -45,7 +46,7 @@ def route_configurations(front_end: FrontEndPlan) -> list[Config]:
     ]
 
 
-def _listener(name: str, port: int, manager: Config) -> Config:
+def _listener(name: str, port: int, manager: Config, transport: Config) -> Config:
     return {
         "name": name,
         "address": socket_address(_INSIDE, port),
@@ -58,7 +59,8 @@ def _listener(name: str, port: int, manager: Config) -> Config:
                         "filters.network.http_connection_manager.v3.HttpConnectionManager",
                         manager,
                     )
-                ]
+                ],
+                **transport,
             }
         ],
     }
@@ -67,11 +69,13 @@ def _listener(name: str, port: int, manager: Config) -> Config:
 def _rest(front_end: FrontEndPlan) -> Config:
     return {
         **_manager("rest", front_end.spec.request_timeout_s),
+        **_requests(front_end),
         "codec_type": "AUTO",
-        "access_log": [_access_log("rest", {})],
+        "access_log": [_access_log("rest", log_fields(front_end.spec))],
         "local_reply_config": _errors_as_json(),
         "http_filters": [
             _health_check([rest_cluster(pool) for pool in front_end.leading]),
+            *edge_filters(front_end.spec),
             _body_limit(front_end),
             _router(),
         ],
@@ -82,16 +86,29 @@ def _rest(front_end: FrontEndPlan) -> Config:
 def _grpc(front_end: FrontEndPlan) -> Config:
     return {
         **_manager("grpc", front_end.spec.request_timeout_s),
+        **_requests(front_end),
         "codec_type": "HTTP2",
-        "access_log": [_access_log("grpc", {"grpc_status": "%GRPC_STATUS%"})],
+        "access_log": [
+            _access_log("grpc", {"grpc_status": "%GRPC_STATUS%", **log_fields(front_end.spec)}),
+        ],
         "local_reply_config": {"mappers": [_too_large_for_grpc()]},
         "http_filters": [
             _health_check([grpc_cluster(pool) for pool in front_end.leading]),
+            *edge_filters(front_end.spec),
             _body_limit(front_end),
             *([model_spec_filter()] if rewrites_messages(front_end) else []),
             _router(),
         ],
         "rds": _routes("grpc"),
+    }
+
+
+def _requests(front_end: FrontEndPlan) -> Config:
+    ids = front_end.spec.request_ids
+    return {
+        **({"preserve_external_request_id": True} if ids.from_clients else {}),
+        **({"always_set_request_id_in_response": True} if ids.in_answers else {}),
+        **tracing(front_end.spec),
     }
 
 

@@ -12,6 +12,7 @@ from components.envoy_config import (
     set_header,
     try_timeout_s,
 )
+from components.envoy_edge import API_KEY_HEADER
 from components.envoy_grpc_routes import grpc_routes
 from components.envoy_rest_routes import rest_routes
 from components.envoy_route_parts import header, refusal
@@ -79,7 +80,8 @@ def _virtual_host(name: str, front_end: FrontEndPlan) -> Config:
         # A request up to this size can be sent again; default is the connection's 1 MiB (10 of 40 requests of
         # 2 MB failed when an instance died).
         "request_body_buffer_limit": front_end.spec.max_request_mib * MIB,
-        "request_headers_to_remove": [SERVED_BY_HEADER],
+        # No instance sees a client's key.
+        "request_headers_to_remove": [SERVED_BY_HEADER, *([API_KEY_HEADER] if front_end.spec.auth else [])],
         "response_headers_to_add": [set_header(SERVED_BY_HEADER, "%UPSTREAM_HOST_NAME%")],
     }
 

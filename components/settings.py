@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from components.base import Model
+from components.edge_settings import Auth, RateLimit, RequestIds, Tls, Tracing
 from components.errors import Problem
 from components.node_settings import Node
 from components.pool_settings import Pool
@@ -30,7 +31,12 @@ class Images(Model):
     server: ImageReference
     """TensorFlow Serving; the tag names its version (`tensorflow/serving:2.14.1-gpu`)."""
     envoy: ImageReference
-    """The front end."""
+    """The front end, with a shell (`envoyproxy/envoy:v1.40.0`): its files are put in place from its image."""
+
+    def _rules(self) -> Iterator[Problem]:
+        """Distroless images have no shell, and so neither a health check nor a way to get files."""
+        if "distroless" in self.envoy:
+            yield Problem("envoy", "has no shell; take an image of Envoy that is not distroless", self.envoy)
 
 
 class FrontEnd(Model):
@@ -48,6 +54,16 @@ class FrontEnd(Model):
     """Header that names a request's user, for pools that keep a user on one instance or one version."""
     versions: VersionChoice = VersionChoice()
     """How clients name a model's version beside the path."""
+    tls: Tls | None = None
+    """Encrypts the REST and gRPC ports."""
+    auth: Auth | None = None
+    """Who may ask; unset, everybody who reaches the ports."""
+    rate_limit: RateLimit | None = None
+    """How often a client may ask; unset, as often as it likes."""
+    tracing: Tracing | None = None
+    """Where spans of requests go; unset, nowhere."""
+    request_ids: RequestIds = RequestIds()
+    """The header x-request-id."""
     request_timeout_s: Annotated[int, Field(ge=1, le=3600)] = 30
     """A whole request, retries included, in seconds."""
     max_request_mib: Annotated[int, Field(ge=1, le=1024)] = 16
@@ -68,6 +84,12 @@ class FrontEnd(Model):
         """One header, one meaning."""
         if self.versions.header == self.user_header:
             yield Problem("versions.header", "is also user_header", self.user_header)
+        if self.auth is None:
+            return
+        taken = "authorization" if self.auth.jwt else "x-api-key"
+        for setting, header in (("user_header", self.user_header), ("versions.header", self.versions.header)):
+            if header == taken:
+                yield Problem(setting, "is what auth reads, and it goes no further", header)
 
     def _ports_differ(self) -> Iterator[Problem]:
         """One port, one listener."""
@@ -89,7 +111,17 @@ class FrontEnd(Model):
 
     def rest_url(self, address: str) -> str:
         """Where clients ask over REST a node that they reach at `address`."""
-        return f"http://{address}:{self.rest_port}"
+        return f"{'https' if self.tls else 'http'}://{address}:{self.rest_port}"
+
+    @property
+    def secrets(self) -> dict[str, str]:
+        """Keys of the configuration that Envoy's files take in, each by the setting that names it."""
+        named: dict[str, str] = {}
+        if self.tls:
+            named |= {"tls.certificate": self.tls.certificate, "tls.private_key": self.tls.private_key}
+        for position, known in enumerate(self.auth.api_keys if self.auth else ()):
+            named[f"auth.api_keys[{position}].key"] = known.key
+        return named
 
     def grpc_target(self, address: str) -> str:
         """Where clients ask over gRPC a node that they reach at `address`."""

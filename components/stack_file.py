@@ -1,7 +1,7 @@
 """Loads a stack's configuration into Settings, from Pulumi or straight from `Pulumi.<stack>.yaml`."""
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Union, get_args, get_origin
@@ -97,7 +97,13 @@ def load_stack_file(path: Path) -> Settings:
         raise SettingsError(
             path.name, [Problem(key, f"is also given as {_short(key)}: keep one of them") for key in twice]
         )
-    return load_settings(own_values(config), path.name, path.parent)
+    settings = {key: value for key, value in own_values(config).items() if not _is_secret(key, value)}
+    return load_settings(settings, path.name, path.parent)
+
+
+def _is_secret(key: str, value: object) -> bool:
+    """An encrypted value that is no setting: what Envoy's files take in, by the name that a setting has."""
+    return key not in Settings.model_fields and isinstance(value, dict) and list(value) == ["secure"]
 
 
 def settings_from_pulumi(
@@ -109,19 +115,35 @@ def settings_from_pulumi(
     """
     # Pulumi decrypts it for the program, and from here it would go into state in plain text.
     secret = own_values(dict.fromkeys(sorted(secret_keys)))
-    if secret:
+    if wrong := [key for key in secret if key in Settings.model_fields]:
         message = "no setting is a secret: write it in plain, without `pulumi config set --secret`"
-        raise SettingsError(f"Pulumi.{stack}.yaml", [Problem(key, message) for key in secret])
-    # Every value comes as text: objects as JSON, a bare word as it is.
-    values = {key: _parsed(text) for key, text in own_values(config).items()}
-    return load_settings(values, f"Pulumi.{stack}.yaml", folder)
+        raise SettingsError(f"Pulumi.{stack}.yaml", [Problem(key, message) for key in wrong])
+    # Every value comes as text: objects as JSON, a bare word as it is. A secret's is not even looked at.
+    values = {key: _parsed(text) for key, text in own_values(config).items() if key not in secret}
+    settings = load_settings(values, f"Pulumi.{stack}.yaml", folder)
+    if problems := list(_secrets_are_there(settings, secret)):
+        raise SettingsError(f"Pulumi.{stack}.yaml", problems)
+    return settings
+
+
+def _secrets_are_there(settings: Settings, secret: Collection[str]) -> Iterator[Problem]:
+    named = settings.front_end.secrets
+    for setting, key in named.items():
+        if key not in secret:
+            message = f"names no secret of this stack; set it: pulumi config set --secret {key}"
+            yield Problem(f"front_end.{setting}", message)
+    for key in secret:
+        if key not in named.values():
+            yield Problem(key, "a secret that no setting names; `pulumi config rm` removes it")
 
 
 def _parsed(text: object) -> object:
     try:
-        return json.loads(str(text))
+        value = json.loads(str(text))
     except (ValueError, RecursionError):  # not JSON, or numbers and nesting beyond what Python reads
         return text
+    # What is no object is text: "123" comes without its quotes and looks like a number.
+    return value if isinstance(value, dict | list | str) else text
 
 
 def own_values(config: Mapping[str, object]) -> dict[str, object]:

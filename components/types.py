@@ -172,6 +172,8 @@ RestPath = Annotated[
         "the beginning of a path, from /v1/models/<model> on",
     ),
 ]
+ConfigKey = Annotated[str, _text(r"^[a-z][a-z0-9_]{0,62}$", "lower-case letters, digits and '_', at most 63")]
+Base64Url = Annotated[str, _text(r"^[A-Za-z0-9_-]{1,2048}$", "base64url: letters, digits, '-' and '_'")]
 Driver = Annotated[
     str, _text(r"^\d{3}\.\d{1,3}(\.\d{1,3})?$", "a driver version in quotes, such as '535.129.03'")
 ]

@@ -18,6 +18,10 @@ from ops.state import Backend
 _READS_CONFIG = frozenset(
     {"up", "update", "preview", "pre", "destroy", "down", "refresh", "config", "import"}
 )
+_PREVIEWS = frozenset({"preview", "pre"})
+# After each step Pulumi writes down the whole state, in a preview only to throw it away: most of the time of
+# one of a hundred nodes. An `up` needs what it writes.
+PREVIEW_ENV = {"PULUMI_SKIP_CHECKPOINTS": "true"}
 _WITHOUT_STACK = frozenset({"login", "logout", "whoami", "version", "plugin", "help", "org", "schema", "env"})
 
 
@@ -37,7 +41,7 @@ class Stack:
     def run(self, *arguments: str) -> int:
         """Run a command with its output on the terminal; its exit code. Raises PulumiInterrupted."""
         try:
-            return run_through(self._command(arguments), cwd=paths.ROOT, env=self._env())
+            return run_through(self._command(arguments), cwd=paths.ROOT, env=self._env(arguments))
         except KeyboardInterrupt:
             raise PulumiInterrupted from None
 
@@ -59,7 +63,7 @@ class Stack:
         return subprocess.run(
             self._command(arguments),
             cwd=paths.ROOT,
-            env=self._env(),
+            env=self._env(arguments),
             capture_output=True,
             text=True,
             check=False,
@@ -125,8 +129,10 @@ class Stack:
             return not any(word.rpartition("/")[2] == self.name for word in arguments[2:])
         return arguments[:2] != ("stack", "ls")
 
-    def _env(self) -> dict[str, str]:
+    def _env(self, arguments: Sequence[str] = ()) -> dict[str, str]:
         env = {"PULUMI_SKIP_UPDATE_CHECK": "true", **self.env, **_no_proxy(self.env)}
+        if arguments and arguments[0] in _PREVIEWS:
+            env |= PREVIEW_ENV
         return self.backend.env(env) if self.backend is not None else env
 
 

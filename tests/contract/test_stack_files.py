@@ -17,9 +17,16 @@ STACKS = golden.stack_files()
 
 def test_the_stacks_that_the_makefile_and_the_docs_name_are_committed() -> None:
     assert {"local", "prod"} <= set(STACKS)
-    assert {"two-models", "several-models", "mig", "all-gpus", "two-nodes", "canary", "standby"} <= set(
-        STACKS
-    )
+    assert {
+        "two-models",
+        "several-models",
+        "mig",
+        "all-gpus",
+        "two-nodes",
+        "canary",
+        "standby",
+        "edge",
+    } <= set(STACKS)
 
 
 @pytest.mark.parametrize(("stack", "file"), STACKS.items())

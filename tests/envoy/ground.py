@@ -2,13 +2,16 @@
 
 import os
 import subprocess
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from components.envoy_config import CONFIG_FOLDER
+from components.envoy_edge import edge_files, filled, secret_files
 from components.envoy_files import bootstrap_file, envoy_files
 from components.plan import FrontEndPlan
 from components.settings import ADMIN_PORT, STATUS_PORT
+from tests.envoy import stand_ins
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,10 +35,15 @@ class Ground:
             text = text.replace(value, here)
         return text
 
-    def write(self, plan: FrontEndPlan, folder: Path) -> Path:
+    def write(
+        self, plan: FrontEndPlan, folder: Path, secrets: Callable[[], Mapping[str, str]] = stand_ins.secrets
+    ) -> Path:
         """Writes every file of a plan; the path of its bootstrap."""
         bootstrap, text = bootstrap_file(plan)
-        for name, content in {bootstrap: text, **envoy_files(plan)}.items():
+        for file in secret_files(plan):
+            (folder / file.name).write_text(filled(file, secrets()))
+            (folder / file.name).chmod(0o600)
+        for name, content in {bootstrap: text, **edge_files(plan), **envoy_files(plan)}.items():
             (folder / name).write_text(self.moved(content))
         return folder / bootstrap
 
@@ -52,10 +60,11 @@ class Said:
 
 
 def run_script(*arguments: object, work: Path, patience_s: int = 30) -> Said:
-    """The script that gives Envoy its files, as the containers run it."""
+    """A function of the script that gives Envoy its files, as the containers run it."""
     env = {**os.environ, "WORK": str(work), "PATIENCE_S": str(patience_s)}
+    begin = ["/bin/bash", "-c", f'set -euo pipefail; . {SCRIPT}; "$@"', "envoy"]
     done = subprocess.run(
-        ["/bin/bash", SCRIPT, *map(str, arguments)], env=env, capture_output=True, text=True, check=False
+        [*begin, *map(str, arguments)], env=env, capture_output=True, text=True, check=False
     )
     return Said(done.returncode, done.stdout + done.stderr)
 

@@ -5,6 +5,7 @@ import json
 import random
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from pathlib import Path
 import grpc
 
 from components.plan import REST_PORT, Endpoint, FrontEndPlan, PoolPlan
+from tests.envoy import stand_ins
 from tests.envoy.ground import ROOT, Ground, Said, envoy_command, run_script
 from tests.envoy.pools import ONE_POOL, SmallPool, front_end
 
@@ -101,9 +103,14 @@ def ask(
     *,
     body: bytes | None = None,
     headers: Mapping[str, str] | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> Answer:
     """One request on a connection of its own; the path goes out as it stands."""
-    connection = http.client.HTTPConnection(address, port, timeout=PATIENCE_S)
+    connection = (
+        http.client.HTTPSConnection(address, port, timeout=PATIENCE_S, context=tls)
+        if tls
+        else http.client.HTTPConnection(address, port, timeout=PATIENCE_S)
+    )
     try:
         connection.request(method, path, body=body, headers=dict(headers or {}))
         response = connection.getresponse()
@@ -178,7 +185,8 @@ class Site:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        return ask("127.0.0.1", self.plan.spec.rest_port, method, path, body=body, headers=headers)
+        tls = ssl.create_default_context(cadata=stand_ins.certificate()[0]) if self.plan.spec.tls else None
+        return ask("127.0.0.1", self.plan.spec.rest_port, method, path, body=body, headers=headers, tls=tls)
 
     def predict(self, model: str = "resnet") -> Answer:
         return self.rest("POST", f"/v1/models/{model}:predict", b"{}")
@@ -192,7 +200,13 @@ class Site:
     @contextmanager
     def channel(self) -> Iterator[grpc.Channel]:
         options = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
-        with grpc.insecure_channel(f"127.0.0.1:{self.plan.spec.grpc_port}", options=options) as channel:
+        target = f"127.0.0.1:{self.plan.spec.grpc_port}"
+        if self.plan.spec.tls:
+            trusted = grpc.ssl_channel_credentials(stand_ins.certificate()[0].encode())
+            made = grpc.secure_channel(target, trusted, options=options)
+        else:
+            made = grpc.insecure_channel(target, options=options)
+        with made as channel:
             yield channel
 
     def grpc(
@@ -240,7 +254,7 @@ class Site:
             version = f'version_info: "{new.name}"\n'
             (new / name).write_text(version + text.replace(old, wanted))
         where = (new, self.ground.folder, "127.0.0.1", self.ground.status_port)
-        return run_script("publish", *where, work=new / "work", patience_s=patience_s)
+        return run_script("apply", *where, work=new / "work", patience_s=patience_s)
 
     def log_lines(self) -> list[dict[str, object]]:
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]

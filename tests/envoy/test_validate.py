@@ -7,9 +7,11 @@ import pytest
 
 from components.plan import FrontEndPlan, make_plan
 from components.stack_file import load_stack_file
-from tests.envoy.ground import ROOT, rehearse
+from tests import golden
+from tests.envoy.ground import rehearse
 from tests.envoy.harness import free_ports, ground_below, on_loopback
 from tests.envoy.pools import TWO_POOLS, SmallPool, front_end
+from tests.unit import test_envoy_traps
 
 pytestmark = pytest.mark.envoy
 
@@ -18,15 +20,14 @@ ODD_NAMES = SmallPool(
 )
 
 
-def committed(stack: str) -> FrontEndPlan:
-    settings = load_stack_file(ROOT / f"Pulumi.{stack}.yaml")
+def committed(stack: str, file: Path) -> FrontEndPlan:
+    settings = load_stack_file(file)
     return make_plan(settings, stack=stack, project_folder="/project").nodes[0].front_end
 
 
 PLANS = {
-    "local": committed("local"),
-    "prod": committed("prod"),
-    "two pools": front_end(TWO_POOLS),
+    **{stack: committed(stack, file) for stack, file in golden.stack_files().items()},
+    **test_envoy_traps.SHAPES,
     "one instance": front_end([SmallPool(instances=1, models=["resnet"])]),
     "odd names": front_end([ODD_NAMES, TWO_POOLS[1]]),
     "many models": front_end([SmallPool(instances=16, models=[f"model-{i}" for i in range(100)])]),

@@ -13,6 +13,8 @@ PROXY = "here-envoy"
 REMOVED = object()
 """A key that is taken out of the stack file."""
 FRONT = "here-envoy-proxy"
+FILES = {"here-envoy-config-publisher": "replaced", "here-envoy-acceptance": "replaced"}
+"""What a change of Envoy's files does."""
 FIRST = "here-first-config-publisher"
 """Of the first pool, once it is renamed."""
 
@@ -51,6 +53,8 @@ class PoolEdit:
     """What is done to the server; empty: nothing."""
     publishes: bool = False
     """Whether the text of a file is another one."""
+    routes: bool = False
+    """Whether Envoy's files are others."""
 
     def on(self, lane: int) -> Edit:
         """The edit of one of the pools; `gpu.` stands for the pool's GPU."""
@@ -62,7 +66,8 @@ class PoolEdit:
         name = ", ".join(self.values)
         publishes = {publisher(lane): "replaced"} if self.publishes else {}
         does = {server(lane): self.does} if self.does else {}
-        return Edit(name, values, {**does, **publishes}, {instance(lane): self.shows})
+        files = FILES if self.routes else {}
+        return Edit(name, values, {**does, **publishes, **files}, {instance(lane): self.shows})
 
 
 def instance(gpu: int) -> str:
@@ -84,4 +89,6 @@ def resource_of(container: str) -> str:
     """The Pulumi resource of a container."""
     if container.endswith("-publisher"):
         return f"{container.removesuffix('-publisher')}-config-publisher"
+    if container.endswith("-acceptance"):
+        return container
     return FRONT if container == PROXY else f"{container}-server"

@@ -1,5 +1,6 @@
 """Edits of a stack file: what each must do to which resource, and how a container then shows it."""
 
+from collections.abc import Mapping
 from itertools import zip_longest
 
 from tests.integration.containers import (
@@ -17,6 +18,7 @@ from tests.integration.containers import (
     variable,
 )
 from tests.integration.edit import (
+    FILES,
     FIRST,
     FRONT,
     LANES,
@@ -31,13 +33,15 @@ from tests.integration.edit import (
 )
 from tests.integration.small_stack import uuid
 
+_MIB = 2**20
+_SECOND = 10**9
+# What a change of Envoy's bootstrap does.
+_BOOTSTRAP = {"here-envoy-config-publisher": "replaced", FRONT: "replaced"}
 _CLUSTERS, _LISTENERS = "/config/cds.yaml", "/config/lds.yaml"
 _ROUTES, _PAGES = "/config/rds-rest.yaml", "/config/rds-metrics.yaml"
 SERVER_IMAGE = "again/tf-serving-simulator:2.14.1-gpu"
 ENVOY_IMAGE = "again/tf-serving-envoy:1.40.0"
 """Second names of the images that the stack begins with."""
-_MIB = 2**20
-_SECOND = 10**9
 
 
 def rounds(ground: Ground) -> list[list[Edit]]:
@@ -120,7 +124,9 @@ def _pool_edits(ground: Ground) -> list[PoolEdit]:
             _in_models('key: "canary"'),
             "",
             publishes=True,
+            routes=True,
         ),
+        # Any version may be asked for then, and no label.
         PoolEdit({"models[0].versions": {"all": True}}, _in_models("all {}"), "", publishes=True),
         PoolEdit({"models[0].path": elsewhere}, mounted(elsewhere), publishes=True),
     ]
@@ -148,25 +154,27 @@ _SERVER_FLAGS: dict[str, str | int | bool] = {
 def _front_end_edits(ground: Ground) -> list[Edit]:
     rest_port, grpc_port, metrics_port = ground.ports
 
-    def front_end(name: str, value: object, shows: Shows) -> Edit:
-        return Edit(name, {f"front_end.{name}": value}, {FRONT: "replaced"}, {PROXY: shows})
+    def front_end(name: str, value: object, shows: Shows, does: Mapping[str, str]) -> Edit:
+        return Edit(name, {f"front_end.{name}": value}, does, {PROXY: shows})
 
     return [
-        front_end("max_request_mib", 9, in_file(_LISTENERS, f"max_request_bytes: {9 * _MIB}")),
-        front_end("max_concurrent", 77, in_file(_CLUSTERS, "max_requests: 77")),
-        front_end("workers", 2, argument("--concurrency", "2")),
-        front_end("memory_mib", 600, held("HostConfig.Memory", 600 * _MIB)),
-        front_end("rest_port", rest_port, published(rest_port, "127.0.0.1")),
-        front_end("grpc_port", grpc_port, published(grpc_port, "127.0.0.1")),
-        front_end("metrics_port", metrics_port, published(metrics_port, "127.0.0.1")),
-        front_end("bind", "127.0.0.2", published(rest_port, "127.0.0.2")),
+        front_end("max_request_mib", 9, in_file(_LISTENERS, f"max_request_bytes: {9 * _MIB}"), FILES),
+        front_end("max_concurrent", 77, in_file(_CLUSTERS, "max_requests: 77"), FILES),
+        front_end("workers", 2, argument("--concurrency", "2"), {FRONT: "replaced"}),
+        front_end("memory_mib", 600, held("HostConfig.Memory", 600 * _MIB), _BOOTSTRAP),
+        front_end("rest_port", rest_port, published(rest_port, "127.0.0.1"), {**FILES, FRONT: "replaced"}),
+        front_end("grpc_port", grpc_port, published(grpc_port, "127.0.0.1"), {**FILES, FRONT: "replaced"}),
+        front_end(
+            "metrics_port", metrics_port, published(metrics_port, "127.0.0.1"), {**FILES, FRONT: "replaced"}
+        ),
+        front_end("bind", "127.0.0.2", published(rest_port, "127.0.0.2"), {FRONT: "replaced"}),
         Edit(
             "balancing",
             {
                 "front_end.user_header": "x-account",
                 "pools[0].balancing": {"policy": "round_robin", "sticky": True, "bounded_load_percent": 200},
             },
-            {FRONT: "replaced"},
+            FILES,
             {PROXY: in_file(_ROUTES, '"x-account"')},
         ),
         Edit(
@@ -178,13 +186,13 @@ def _front_end_edits(ground: Ground) -> list[Edit]:
         Edit(
             "versions",
             {"front_end.versions": {"header": "x-version", "grpc": False}},
-            {FRONT: "replaced"},
+            FILES,
             {PROXY: in_file(_ROUTES, '"x-version"')},
         ),
         Edit(
             "images.envoy",
             {"images.envoy": ENVOY_IMAGE},
-            {"here-envoy-image": "replaced", FRONT: "replaced"},
+            {"here-envoy-image": "replaced", **FILES, FRONT: "replaced"},
             {PROXY: held("Config.Image", ENVOY_IMAGE)},
         ),
     ]
@@ -203,7 +211,7 @@ def _stack_edits(ground: Ground) -> list[list[Edit]]:
 def _edits_of_all(ground: Ground) -> list[Edit]:
     servers = {server(gpu): "replaced" for gpu, _ in enumerate(LANES)}
     publishers = {publisher(lane): "replaced" for lane, _ in enumerate(LANES)}
-    everything = {**servers, FRONT: "replaced"}
+    everything = {**servers, **FILES, FRONT: "replaced"}
 
     def of_servers(shows: Shows) -> dict[str, Shows]:
         return {instance(gpu): shows for gpu, _ in enumerate(LANES)}
@@ -260,7 +268,7 @@ def _renamed_pool() -> Edit:
         {"pools[0].name": "first", "pools[0].renamed_from": "one"},
         {
             server(0): "replaced",
-            FRONT: "replaced",
+            **FILES,
             "here-first-config-volume": "replaced",
             FIRST: "replaced",
         },
@@ -282,7 +290,7 @@ def _renamed_model() -> Edit:
     return Edit(
         "model name",
         {"pools[0].models[0].name": "renamed"},
-        {server(0): "replaced", FIRST: "replaced", FRONT: "replaced"},
+        {server(0): "replaced", FIRST: "replaced", **FILES},
         {instance(0): _in_models('"renamed"'), PROXY: in_file(_ROUTES, "renamed")},
     )
 
@@ -293,7 +301,7 @@ def _second_model(ground: Ground) -> Edit:
     return Edit(
         "a second model, with an optimized form",
         {"pools[1].models[1]": {"name": "second", "path": path, "optimized": optimized}},
-        {server(1): "replaced", publisher(1): "replaced", FRONT: "replaced"},
+        {server(1): "replaced", publisher(1): "replaced", **FILES},
         {
             instance(1): _in_models('"second_original"'),
             PROXY: in_file(_ROUTES, "second_original"),
@@ -315,7 +323,7 @@ def _slot_edits() -> list[list[Edit]]:
     added = Edit(
         "a slot is added",
         {"pools[0].slots[0].gpus": [0, 3], "pools[0].all_gpus": False},
-        {server(0): "replaced", server(3): "created", FIRST: "replaced", FRONT: "replaced"},
+        {server(0): "replaced", server(3): "created", FIRST: "replaced", **FILES},
         {instance(3): _in_models('"renamed"'), PROXY: in_file(_PAGES, "here-gpu3")},
     )
     reordered = Edit("the order of slots", {"pools[0].slots[0].gpus": [3, 0]}, {})
@@ -328,32 +336,27 @@ def _slot_edits() -> list[list[Edit]]:
     moved = Edit(
         "a slot of another pool",
         {"pools[0].slots[0].gpus": [0], "pools[1].slots[0].gpus": [3, 1]},
-        {
-            server(3): "replaced",
-            FIRST: "replaced",
-            publisher(1): "replaced",
-            FRONT: "replaced",
-        },
+        {server(3): "replaced", FIRST: "replaced", publisher(1): "replaced", **FILES},
         {instance(3): _in_models('"two"')},
     )
     removed = Edit(
         "a slot is removed",
         {"pools[1].slots[0].gpus": [1]},
-        {server(3): "deleted", publisher(1): "replaced", FRONT: "replaced"},
+        {server(3): "deleted", publisher(1): "replaced", **FILES},
         {PROXY: lacks(in_file(_PAGES, "here-gpu3"))},
     )
     return [[added], [reordered, no_batching], [moved], [removed]]
 
 
 def _network_edits(ground: Ground) -> list[Edit]:
-    attached = [
-        *(server(gpu) for gpu, _ in enumerate(LANES)),
-        FIRST,
-        publisher(1),
-        publisher(2),
-        FRONT,
-    ]
-    does = dict.fromkeys([*attached, "here-serving", "here-front"], "replaced")
+    does = dict.fromkeys(
+        [
+            *(server(gpu) for gpu, _ in enumerate(LANES)),
+            *(FIRST, publisher(1), publisher(2)),
+            *(FRONT, *FILES, "here-serving", "here-front"),
+        ],
+        "replaced",
+    )
 
     def on_networks(begin: str) -> dict[str, Shows]:
         addresses = {instance(gpu): ground.subnet[10 + 7 * gpu] for gpu, _ in enumerate(LANES)}

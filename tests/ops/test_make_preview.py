@@ -32,7 +32,9 @@ def test_a_preview_of_prod_without_a_backend_is_a_plan_from_nothing_and_says_so_
     assert done.returncode == 0, done.stderr
     assert lines[0] == lines[-1]
     assert lines[0].startswith("PLAN FROM NOTHING: stack prod")
-    assert sum("docker:index:Container" in line and "create" in line for line in lines) == 5
+    made = [line for line in lines if "docker:index:Container" in line and "create" in line]
+    assert sum("-server " in line for line in made) == 4
+    assert sum("-envoy-proxy " in line for line in made) == 1
 
 
 def test_a_preview_of_prod_works_from_a_folder_that_is_not_the_checkout(

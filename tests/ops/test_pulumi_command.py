@@ -1,5 +1,6 @@
 """Which Pulumi commands are given the stack's name, and which need no backend of a team."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,12 @@ def test_a_bad_stack_file_is_told_before_the_backend_and_before_pulumi(
     assert cli.main([command, "--stack", "prod"]) == 1
     assert capsys.readouterr().err == f"make {command}: nodez: is not a setting\n"
     assert not ran.exists()
+
+
+@pytest.mark.parametrize(("command", "skipped"), [("preview", True), ("up", False), ("refresh", False)])
+def test_only_a_preview_writes_no_checkpoints(tmp_path: Path, command: str, skipped: bool) -> None:
+    script = tmp_path / "pulumi"
+    script.write_text('#!/bin/sh\necho "${PULUMI_SKIP_CHECKPOINTS:-written}"\n')
+    script.chmod(0o755)
+    stack = Stack(name="prod", pulumi=script, env={"PATH": os.defpath})
+    assert stack.query(command).strip() == ("true" if skipped else "written")

@@ -14,12 +14,13 @@ SERVICE = "kubernetes:core/v1:Service"
 UNKNOWN = UNKNOWN_STRING_VALUE
 """What the SDK puts in place of a value that is not known in a preview."""
 PROD_HOST = "ssh://deploy@gpu-01.example.com"
+CLUSTER = "https://cluster.example.com"
 Props = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Declared:
-    """A resource, the host of its provider (None: the default one), and the names of what it depends on."""
+    """A resource, where its provider reaches (None: the default one), and the names of what it depends on."""
 
     type: str
     name: str
@@ -249,7 +250,14 @@ def exporter() -> Declared:
             "image": "nvcr.io/nvidia/k8s/dcgm-exporter:3.3.9",
             "gpus": "all",
             "ports": [{"internal": 9400.0, "external": 9400.0, "ip": "127.0.0.1", "protocol": "tcp"}],
-            "labels": _labels({"tf-serving.exempt": "one-model-per-gpu,only-the-front-end-publishes"}),
+            "securityOpts": ["no-new-privileges:true"],
+            "labels": _labels(
+                {
+                    "tf-serving.stack": "prod",
+                    "tf-serving.owner": "ml-platform",
+                    "tf-serving.exempt": "one-model-per-gpu,only-the-front-end-publishes",
+                }
+            ),
         },
     )
 
@@ -260,12 +268,13 @@ def deployment(name: str = "main", replicas: int = 4) -> Declared:
         "tf-serving.stack": "staging",
         "tf-serving.role": "instance",
         "tf-serving.pool": name,
+        "tf-serving.models": "resnet50",
         "tf-serving.owner": "ml-platform",
     }
     return Declared(
         type=DEPLOYMENT,
         name=name,
-        host=None,
+        host=CLUSTER,
         props={
             "apiVersion": "apps/v1",
             "kind": "Deployment",
@@ -289,6 +298,7 @@ def deployment(name: str = "main", replicas: int = 4) -> Declared:
                                     "--enable_profiler=false",
                                 ],
                                 "env": [{"name": "TF_FORCE_GPU_ALLOW_GROWTH", "value": "true"}],
+                                "securityContext": {"allowPrivilegeEscalation": False},
                                 "resources": {
                                     "limits": {"nvidia.com/gpu": "1", "memory": "96Gi", "cpu": "16"}
                                 },

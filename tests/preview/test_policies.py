@@ -65,10 +65,18 @@ def with_pack(environment: str) -> list[str]:
 def server(gpu: int) -> dict[str, object]:
     """A container that keeps every rule of this step, as another program might write it."""
     return {
-        "image": "tensorflow/serving:2.14.1-gpu",
+        "image": f"tensorflow/serving:2.14.1-gpu@sha256:{'0' * 64}",
         "command": ["--model_name=resnet50", "--model_base_path=/models/resnet50", "--enable_profiler=false"],
         "envs": ["TF_FORCE_GPU_ALLOW_GROWTH=true"],
         "device_requests": [{"driver": "nvidia", "device_ids": [GPU.format(gpu)], "capabilities": ["gpu"]}],
+        "security_opts": ["no-new-privileges:true"],
+        "labels": [
+            {"label": "tf-serving.stack", "value": "raw"},
+            {"label": "tf-serving.owner", "value": "ml-platform"},
+            {"label": "tf-serving.pool", "value": "main"},
+            {"label": "tf-serving.slot", "value": f"gpu{gpu}"},
+            {"label": "tf-serving.models", "value": "resnet50"},
+        ],
     }
 
 

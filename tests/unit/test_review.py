@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from review import __main__ as command
 from review.changes import Change, changes, groups
 from review.events import MADE, UNKNOWN, Step, Value, Violation, deployment, errors, rules, steps, violations
 from review.meaning import meaning, traffic
@@ -307,3 +308,20 @@ def test_a_base_is_unpacked_beside_the_checkout_and_shares_its_environment(
     tree = unpack(checkout, "main", tmp_path / "base")
     assert (tree.folder / "file").read_text() == "1"
     assert (tree.folder / ".venv").readlink() == checkout / ".venv"
+
+
+def test_exit_codes_tell_a_refusal_from_a_comparison_that_could_not_be_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = iter([("good", True), ("bad", False)])
+    monkeypatch.setattr(command, "review", lambda _checkout, _base: next(answers))
+    assert command.main(["--out", str(tmp_path / "new" / "report.md")]) == 0
+    assert (tmp_path / "new" / "report.md").read_text() == "good"
+    assert command.main([]) == 1
+
+    def nothing(_checkout: Path, _base: str | None) -> tuple[str, bool]:
+        raise ReviewError("there is no base")
+
+    monkeypatch.setattr(command, "review", nothing)
+    assert command.main([]) == 2
+    assert "make pr-check: there is no base" in capsys.readouterr().err

@@ -237,6 +237,14 @@ def test_keys_are_listed_for_every_object_of_a_stack_file() -> None:
         "pools[].traffic.mirror",
         "front_end",
         "front_end.versions",
+        "front_end.tls",
+        "front_end.auth",
+        "front_end.auth.api_keys[]",
+        "front_end.auth.jwt",
+        "front_end.auth.jwt.keys[]",
+        "front_end.rate_limit",
+        "front_end.tracing",
+        "front_end.request_ids",
         "rollout",
     }
     assert keys["pools[].slots[]"] == ["node", "gpus"]
@@ -258,3 +266,16 @@ def test_aliases_that_stand_for_billions_of_values_are_refused_at_once(tmp_path:
     lines += [f"  tf-serving:x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 10)}]" for n in range(1, 10)]
     said = refusal(tmp_path, f"{GOOD}{chr(10).join(lines)}\n")
     assert "its aliases stand for more than 1000000 values" in said
+
+
+@pytest.mark.parametrize("owner", ["123", "true", "007", "ml-platform"])
+def test_text_that_looks_like_a_number_is_text_however_pulumi_hands_it_over(
+    tmp_path: Path, owner: str
+) -> None:
+    config = stacks.one_node() | {"owner": owner}
+    handed_over = {
+        f"tf-serving:{key}": value if isinstance(value, str) else json.dumps(value)
+        for key, value in config.items()
+    }
+    assert load(tmp_path, as_text(config)).owner == owner
+    assert settings_from_pulumi(handed_over, (), "test", tmp_path).owner == owner
