@@ -10,7 +10,7 @@
 # that it puts there have the mode `later` in the list.
 #
 # FROM/done appears once all of it is done; that is what the health check asks for. Of tools it needs cat,
-# chmod, cp, ls, mkdir, mv, rm and sleep alone.
+# chmod, cp, ls, mkdir, mv, rm and sleep alone; for a file that not root owns, chown.
 set -euo pipefail
 
 from=$1
@@ -29,9 +29,8 @@ fail() {
 put() {
   local staged=$volume/.new.$4
   rm -f "$staged" && (umask 077 && cp "$1" "$staged") && chmod "$2" "$staged" || return 1
-  # Root without its capabilities can give a file away, but cannot change it any more: so this comes last. It
-  # takes the owner from the upload, as there need not be a chown.
-  if [[ $3 != - ]]; then cp --attributes-only --preserve=ownership "$1" "$staged" || return 1; fi
+  # Root without its capabilities can give a file away, but cannot change it any more: so this comes last.
+  if [[ $3 != - ]]; then chown "$3:$3" "$staged" || return 1; fi
   if [[ -n $(type -P sync) ]]; then sync "$staged" || return 1; fi
   mv -fT "$staged" "$volume/$4"
 }
