@@ -247,7 +247,7 @@ def exporter() -> Declared:
         name="dcgm",
         props={
             "name": "dcgm",
-            "image": "nvcr.io/nvidia/k8s/dcgm-exporter:3.3.9",
+            "image": f"nvcr.io/nvidia/k8s/dcgm-exporter:3.3.9@sha256:{'0' * 64}",
             "gpus": "all",
             "ports": [{"internal": 9400.0, "external": 9400.0, "ip": "127.0.0.1", "protocol": "tcp"}],
             "securityOpts": ["no-new-privileges:true"],

@@ -22,10 +22,19 @@ PACK = Path(__file__).resolve().parents[2] / "policies"
 RULES = {rule.name: rule for rule in all_rules()}
 # The level of each rule in local, staging and prod: a change is a decision about what may reach a machine.
 LEVELS = {
+    "explicit-provider": "advisory mandatory mandatory",
+    "explicit-provider-per-node": "mandatory mandatory mandatory",
     "gpu-memory": "mandatory mandatory mandatory",
     "gpu-memory-shared": "mandatory mandatory mandatory",
+    "image-driver-compat": "mandatory mandatory mandatory",
+    "least-privilege": "mandatory mandatory mandatory",
+    "no-secrets-in-the-open": "advisory mandatory mandatory",
     "one-model-per-gpu": "mandatory mandatory mandatory",
     "only-the-front-end-publishes": "mandatory mandatory mandatory",
+    "pinned-images": "mandatory mandatory mandatory",
+    "pinned-images-digest": "disabled disabled advisory",
+    "required-labels": "advisory mandatory mandatory",
+    "server-flags": "mandatory mandatory mandatory",
 }
 GOOD = (good.server(), good.front_end(), good.publisher(), good.exporter(), good.deployment(), good.service())
 
