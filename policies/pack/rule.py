@@ -49,6 +49,14 @@ class Params:
         return tuple(str(item) for item in value) if isinstance(value, list) else tuple(default)
 
 
+def params_of(config: Mapping[str, object]) -> Params:
+    """What a configuration says of one rule; an environment that is none is the strictest."""
+    values = dict(config)
+    said = values.pop("environment", "prod")
+    environment: Environment = next((known for known in ENVIRONMENTS if known == said), "prod")
+    return Params(environment=environment, values=values)
+
+
 Check = Callable[[Stack, Params], Iterable[Finding]]
 
 
