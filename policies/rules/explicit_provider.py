@@ -41,7 +41,8 @@ def check(stack: Stack, _params: Params) -> Iterator[Finding]:
 
 
 def _is_default(provider: Provider | None) -> bool:
-    return provider is None or _DEFAULT.fullmatch(provider.urn.rpartition("::")[2]) is not None
+    """Whether Pulumi made it up; None is what has no provider at all, such as a manifest."""
+    return provider is not None and _DEFAULT.fullmatch(_short(provider.urn)) is not None
 
 
 def _docker_is_verified(provider: Resource) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+from pack.encrypted import EncryptedText
 from pack.resource import Resource
 from pack.rule import Finding, Params, Rule
 from pack.secrets import HIDDEN, form, is_named_secret
@@ -11,8 +12,8 @@ from pack.workload import Workload
 NAME = "no-secrets-in-the-open"
 CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
 _FIX = {
-    "docker": "keep it in a file of the machine, mounted read-only, and hand over the file's path; then "
-    "change it: it has been seen",
+    "docker": "keep it in a file of the machine, or upload a file from a Pulumi secret, and hand over the "
+    "path; then change it: it has been seen",
     "kubernetes": "put it into a Secret and refer to that (valueFrom.secretKeyRef, or a volume); then "
     "change it: it has been seen",
 }
@@ -43,7 +44,8 @@ def _found(workload: Workload) -> Iterator[tuple[str, str]]:
     loose += [word for probe in probes if probe for word in probe.command]
     yield from (("argument", what) for word in loose if (what := form(word)))
     for path, text in workload.files.items():
-        if what := form(text):
+        # In a variable a secret is in the open for all who may inspect the container, in a file it is not.
+        if not isinstance(text, EncryptedText) and (what := form(text)):
             yield f"file {path}", what
 
 
@@ -64,8 +66,9 @@ RULES = (
         protects="No secret stands in a variable, label, argument or file: all who see the state read it",
         severity="critical",
         steps=(
-            "Remove the secret, hand over the path of a file that is mounted read-only (Kubernetes: a Secret)"
-            " and make a new one: the old one is in the state, its history and on the machine."
+            "Remove the secret, and hand over the path of a file: mounted read-only, or uploaded from a "
+            "Pulumi secret, which the state keeps encrypted (Kubernetes: a Secret). Then make "
+            "a new one: the old one is in the state, its history and on the machine."
         ),
         why=(
             "https://github.com/pulumi/pulumi/issues/17844",

@@ -34,7 +34,7 @@ def test_resources_with_a_provider_of_their_own_are_accepted() -> None:
     assert violations(NODE, *stack) == []
 
 
-@pytest.mark.parametrize("host", [None, "default", "default_5_2_0"])
+@pytest.mark.parametrize("host", ["default", "default_5_2_0"])
 def test_a_gpu_is_on_no_default_provider(host: str | None) -> None:
     [found] = violations(RULE, server().on(host))
     assert found.resource == "gpu0"
@@ -44,17 +44,21 @@ def test_a_gpu_is_on_no_default_provider(host: str | None) -> None:
     assert judged(front_end().on(host)) == ""
 
 
+def test_a_manifest_has_no_provider() -> None:
+    assert judged(deployment().on(None)) == ""
+
+
 def test_a_provider_whose_name_only_begins_so_is_ours() -> None:
     assert judged(server().on("defaults-of-us")) == ""
 
 
 def test_a_gpu_that_is_not_known_in_preview_counts_as_one() -> None:
-    unsure = front_end().on(None).changed("deviceRequests", UNKNOWN)
+    unsure = front_end().on("default").changed("deviceRequests", UNKNOWN)
     assert "envoy: provider: default" in judged(unsure)
 
 
 def test_pods_are_judged_alike() -> None:
-    found = judged(deployment().on(None))
+    found = judged(deployment().on("default_4_34_0"))
     assert "main/server: provider: default: which cluster that is" in found
     assert "kubernetes.Provider(…, kubeconfig=…, context=…)" in found
 
@@ -149,5 +153,5 @@ def test_networks_and_volumes_of_a_machine_count() -> None:
 
 
 def test_only_what_is_no_model_server_is_exempt() -> None:
-    assert judged(exporter().on(None).labelled(exempt=f"one-model-per-gpu,{RULE}")) == ""
-    assert judged(server().on(None).labelled(exempt=RULE)) != ""
+    assert judged(exporter().on("default").labelled(exempt=f"one-model-per-gpu,{RULE}")) == ""
+    assert judged(server().on("default").labelled(exempt=RULE)) != ""

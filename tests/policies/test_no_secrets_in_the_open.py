@@ -1,6 +1,7 @@
 """no-secrets-in-the-open: variables, labels, arguments and files, by the form of a value or by its name."""
 
 import pytest
+from pack.encrypted import EncryptedText, marked
 
 from tests.policies.good import UNKNOWN, Declared, deployment, exporter, front_end, publisher, server
 from tests.policies.judge import messages, violations
@@ -105,6 +106,22 @@ def test_what_only_resembles_a_secret_is_accepted(variable: str) -> None:
 )
 def test_a_file_that_refers_to_a_secret_is_accepted(text: str) -> None:
     assert judged(server().changed("uploads[2]", {"file": "/x", "content": text})) == ""
+
+
+def test_a_file_from_a_secret_of_pulumi_is_encrypted_in_the_state_and_a_variable_is_not() -> None:
+    encrypted = EncryptedText(SECRETS["a private key"])
+    assert judged(server().changed("uploads[2]", {"file": "/x", "content": encrypted})) == ""
+    assert "variable KEY" in judged(server().changed("envs[2]", EncryptedText(f"KEY={encrypted}")))
+    assert "label note" in judged(server().changed("labels[10]", {"label": "note", "value": encrypted}))
+
+
+def test_texts_of_what_pulumi_sends_as_secret_are_marked_and_no_others() -> None:
+    secret = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270"}
+    sent = {"a": "x", "b": {**secret, "value": "y"}, "c": [{**secret, "value": [{"d": "z", "n": 1.0}]}]}
+    found = marked(sent)
+    assert found == {"a": "x", "b": "y", "c": [[{"d": "z", "n": 1.0}]]}
+    texts = (found["a"], found["b"], found["c"][0][0]["d"])
+    assert [isinstance(text, EncryptedText) for text in texts] == [False, True, True]
 
 
 def test_a_health_check_is_in_the_open_as_well() -> None:
