@@ -15,6 +15,7 @@ _DATA = Path(__file__).parent / "data"
 _FROM = "/publish"
 _VOLUME = "/volume"
 _MEMORY_MIB = 32
+_SHM_MIB = 8  # it counts against the memory
 _PATIENCE_S = 60
 # The script says so itself, in a file of its own root: a container that failed never gets healthy.
 _PROBE = f"[[ -e {_FROM}/done ]] && : >{_FROM}/seen"
@@ -92,7 +93,6 @@ def publisher_container(args: ConfigVolumeArgs) -> ContainerArgs:
         scripts["first.sh"] = args.first
     if args.then is not None:
         scripts["then.sh"] = args.then
-    owners = {path: file.owner for path, file in uploads.items() if file.owner is not None}
     return ContainerArgs(
         name=plan.container,
         image=plan.image,
@@ -101,17 +101,17 @@ def publisher_container(args: ConfigVolumeArgs) -> ContainerArgs:
         # Where the NVIDIA runtime is the engine's default, the image's own `all` would hand over every GPU.
         environment=("NVIDIA_VISIBLE_DEVICES=void",),
         user="0:0",
-        capabilities=("CAP_CHOWN",) if owners else (),
+        capabilities=("CAP_CHOWN",) if any(file.owner is not None for file in args.files.values()) else (),
         files={
             **{f"{_FROM}/{name}": text for name, text in scripts.items()},
             **{path: file.text for path, file in uploads.items()},
             **{f"{_FROM}/then/{name}": text for name, text in (args.then_files or {}).items()},
         },
-        owners=owners,
         volumes={_VOLUME: VolumeMount(volume=plan.volume, writable=True)},
         attachments=args.attachments,
         once=True,
         memory_mib=args.memory_mib,
+        shm_mib=_SHM_MIB,
         health=Health(
             probe=("CMD", "/bin/bash", "-c", _PROBE), interval_s=1, timeout_s=5, patience_s=args.patience_s
         ),

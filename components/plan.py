@@ -190,6 +190,7 @@ class _Builder:
         self.stack = stack
         self.owner = settings.owner or stack
         self.project_folder = project_folder
+        self.nodes = {node.name: node for node in settings.nodes}
         self.slots = {node.name: slots_of(node) for node in settings.nodes}
         self.placements: dict[str, list[_Placement]] = {node.name: [] for node in settings.nodes}
         self.former_nodes = {node.name: node.renamed_from or node.name for node in settings.nodes}
@@ -288,7 +289,7 @@ class _Builder:
             labels=instance_labels(
                 self.stack,
                 owner=self.owner,
-                node=placement.node,
+                node=self.nodes[placement.node],
                 name=name,
                 pool=pool,
                 slots=placement.slots,

@@ -204,8 +204,12 @@ class Pool(Model):
     """Share slots with other pools that say so too, without isolation between them. Not in prod."""
     all_gpus: bool = False
     """One instance with all GPUs of a slot group; a SavedModel computes on the first alone. Not in prod."""
+    single: bool = False
+    """Its models may be down while its one instance is replaced: the policy pack asks for this in prod."""
     batching: Batching | None = None
     """Unset: no batching, each request runs alone."""
+    unbatched: bool = False
+    """Its models cannot be batched: where `batching` is unset, the policy pack asks for this in prod."""
     batching_file: RawFile | None = None
     """A batching parameters file instead of `batching`; without num_batch_threads in it, 2 are taken."""
     client_batch_size: Annotated[int, Field(ge=1)] | None = None
@@ -232,6 +236,7 @@ class Pool(Model):
         yield from self._batches_can_fill()
         yield from self._requests_fit_a_batch()
         yield from self._one_way_to_take_gpus()
+        yield from self._batched_or_not()
 
     def _models_are_told_apart(self) -> Iterator[Problem]:
         """A server refuses two models of one name; an original that is kept has a name too."""
@@ -273,6 +278,11 @@ class Pool(Model):
             yield Problem("all_gpus", "needs whole GPUs: a process sees only one part of a GPU", parts)
         if self.sharing and self.all_gpus:
             yield Problem("all_gpus", "cannot be combined with sharing")
+
+    def _batched_or_not(self) -> Iterator[Problem]:
+        """Both at once say nothing."""
+        if self.unbatched and self.batching is not None:
+            yield Problem("unbatched", "cannot be combined with batching", True)
 
     def grpc_threads(self) -> int:
         """gRPC requests that may be in flight; 0 where that is left to a server that does not batch."""

@@ -9,7 +9,7 @@
 # Where there is a FROM/then.sh, it is read after that: it goes on from here, with the functions below.
 #
 # FROM/done appears once all of it is done; that is what the health check asks for. Of tools it needs cat,
-# chmod, cp, ls, mkdir, mv, rm and sleep alone.
+# chmod, cp, ls, mkdir, mv, rm and sleep alone; for a file that not root owns, chown.
 set -euo pipefail
 
 from=$1
@@ -30,9 +30,8 @@ put() {
   rm -f "$staged"
   (umask 077 && cp "$1" "$staged")
   chmod "$2" "$staged"
-  # Root without its capabilities can give a file away, but cannot change it any more: so this comes last. It
-  # takes the owner from the upload, as there need not be a chown.
-  if [[ $3 != - ]]; then cp --attributes-only --preserve=ownership "$1" "$staged"; fi
+  # Root without its capabilities can give a file away, but cannot change it any more: so this comes last.
+  if [[ $3 != - ]]; then chown "$3:$3" "$staged"; fi
   if [[ -n $(type -P sync) ]]; then sync "$staged"; fi
   mv -fT "$staged" "$volume/$4"
 }

@@ -22,10 +22,15 @@ PACK = Path(__file__).resolve().parents[2] / "policies"
 RULES = {rule.name: rule for rule in all_rules()}
 # The level of each rule in local, staging and prod: a change is a decision about what may reach a machine.
 LEVELS = {
+    "batching": "advisory mandatory mandatory",
+    "cpu-affinity": "advisory mandatory mandatory",
     "explicit-provider": "advisory mandatory mandatory",
     "explicit-provider-per-node": "mandatory mandatory mandatory",
     "gpu-memory": "mandatory mandatory mandatory",
     "gpu-memory-shared": "mandatory mandatory mandatory",
+    "health-and-restart": "advisory mandatory mandatory",
+    "host-memory": "mandatory mandatory mandatory",
+    "host-memory-total": "mandatory mandatory mandatory",
     "image-driver-compat": "mandatory mandatory mandatory",
     "least-privilege": "mandatory mandatory mandatory",
     "no-secrets-in-the-open": "advisory mandatory mandatory",
@@ -34,9 +39,19 @@ LEVELS = {
     "pinned-images": "mandatory mandatory mandatory",
     "pinned-images-digest": "disabled disabled advisory",
     "required-labels": "advisory mandatory mandatory",
+    "safe-rollout": "advisory mandatory mandatory",
     "server-flags": "mandatory mandatory mandatory",
 }
-GOOD = (good.server(), good.front_end(), good.publisher(), good.exporter(), good.deployment(), good.service())
+GOOD = (
+    good.server(),
+    good.server(1).after("gpu0"),
+    good.front_end(),
+    good.publisher(),
+    good.exporter(),
+    good.deployment(),
+    good.config_map(),
+    good.service(),
+)
 
 
 def test_levels_are_as_decided() -> None:
