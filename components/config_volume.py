@@ -1,7 +1,7 @@
 """ConfigVolume: files on a volume of a node, put there by a container that does only that."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -36,16 +36,19 @@ class ConfigVolumeArgs:
 
     `first` is a script that `data/publish.sh` begins with: where it fails, nothing is put on the volume.
     `then` is one that `data/publish.sh` goes on with, `then_files` what it reads, by name, from a folder
-    of its own; `attachments` are networks that it needs, `patience_s` how long `up` waits for it. `image` is
-    the pull of its image, which is only waited for.
+    of its own, `later` the names on the volume of what it puts there itself, some of `files` or others.
+    `attachments` are networks that it needs, `mounts` folders of the node, `patience_s` how long `up` waits
+    for it. `image` is the pull of its image, which is only waited for.
     """
 
     plan: ConfigPlan
     files: Mapping[str, PublishedFile]
+    later: Sequence[str] = ()
     first: str | None = None
     then: str | None = None
     then_files: Mapping[str, pulumi.Input[str]] | None = None
     attachments: Sequence[Attachment] = ()
+    mounts: Mapping[str, str] = field(default_factory=dict)
     patience_s: int = _PATIENCE_S
     memory_mib: int = _MEMORY_MIB
     image: pulumi.Resource | None = None
@@ -88,7 +91,7 @@ def publisher_container(args: ConfigVolumeArgs) -> ContainerArgs:
     """The container that does what `data/publish.sh` says, and ends."""
     plan = args.plan
     uploads = {f"{_FROM}/files/{name}": file for name, file in args.files.items()}
-    scripts = {"publish.sh": script("publish.sh"), "list": _list(args.files)}
+    scripts = {"publish.sh": script("publish.sh"), "list": _list(args.files, args.later)}
     if args.first is not None:
         scripts["first.sh"] = args.first
     if args.then is not None:
@@ -108,6 +111,7 @@ def publisher_container(args: ConfigVolumeArgs) -> ContainerArgs:
             **{f"{_FROM}/then/{name}": text for name, text in (args.then_files or {}).items()},
         },
         volumes={_VOLUME: VolumeMount(volume=plan.volume, writable=True)},
+        mounts=args.mounts,
         attachments=args.attachments,
         once=True,
         memory_mib=args.memory_mib,
@@ -120,12 +124,14 @@ def publisher_container(args: ConfigVolumeArgs) -> ContainerArgs:
     )
 
 
-def _list(files: Mapping[str, PublishedFile]) -> str:
+def _list(files: Mapping[str, PublishedFile], later: Sequence[str]) -> str:
     """One line a file, as `data/publish.sh` reads it."""
     lines = [
         f"{file.mode:04o} {'-' if file.owner is None else file.owner} {name}\n"
         for name, file in sorted(files.items())
+        if name not in later
     ]
+    lines += [f"later - {name}\n" for name in sorted(later)]
     return "".join(lines) or "\n"  # an upload cannot be empty
 
 

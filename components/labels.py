@@ -38,7 +38,8 @@ def instance_labels(
             "pool": pool.name,
             "slot": ",".join(slot.name for slot in slots),
             "gpu": ",".join(slot.uuid for slot in slots),
-            "models": ",".join(sorted(models)),
+            # With a folder of models they come and go under a server that runs, and a label cannot.
+            **({} if pool.models_folder else {"models": ",".join(sorted(models))}),
             "load-timeout-s": str(pool.load_timeout_s),
             **{given: "true" for given, said in given_up.items() if said},
         },

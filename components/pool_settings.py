@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
 from pydantic import Field, PlainValidator, WithJsonSchema
@@ -10,7 +11,7 @@ from components.base import Model, repeated
 from components.errors import Problem
 from components.model_settings import ServedModel
 from components.routing_settings import Balancing, Traffic
-from components.types import MOST_MIB, SLOT_PART, RawFile, Slug
+from components.types import MOST_MIB, SLOT_PART, ModelPath, RawFile, Slug
 
 
 class Batching(Model):
@@ -196,6 +197,9 @@ class Pool(Model):
     """The name before, for one `up`: Pulumi then sees the same resources."""
     models: Annotated[tuple[ServedModel, ...], Field(min_length=1, max_length=100)]
     """What each of its instances serves."""
+    models_folder: ModelPath | None = None
+    """A folder of the node that holds all of them, mounted once: servers that run then take up a model that
+    is added or removed. Without it each model has a mount of its own, and another one replaces them."""
     models_file: RawFile | None = None
     """A `models.config` instead of `models`; base_path in it is the folder on the node."""
     slots: Annotated[tuple[SlotGroup, ...], Field(min_length=1)]
@@ -233,6 +237,7 @@ class Pool(Model):
 
     def _rules(self) -> Iterator[Problem]:
         yield from self._models_are_told_apart()
+        yield from self._models_lie_in_their_folder()
         yield from self._batches_can_fill()
         yield from self._requests_fit_a_batch()
         yield from self._one_way_to_take_gpus()
@@ -246,6 +251,21 @@ class Pool(Model):
             for original in names.intersection(model.served_names[1:]):
                 message = f"{original} is also a model of the pool"
                 yield Problem(f"models[{m}].optimized.keep_original", message)
+
+    def _models_lie_in_their_folder(self) -> Iterator[Problem]:
+        """What lies outside the one folder that is mounted, no server sees."""
+        if self.models_folder is None:
+            return
+        folder = PurePosixPath(self.models_folder)
+        for m, model in enumerate(self.models):
+            paths = {"path": model.path} | (
+                {"optimized.path": model.optimized.path} if model.optimized else {}
+            )
+            for key, path in paths.items():
+                if folder not in PurePosixPath(path).parents:
+                    yield Problem(f"models[{m}].{key}", f"is not inside models_folder {folder}", path)
+                elif any(character.isspace() for character in path):
+                    yield Problem(f"models[{m}].{key}", "cannot hold a blank beside models_folder", path)
 
     def _batches_can_fill(self) -> Iterator[Problem]:
         """Each waiting request holds a thread, so fewer threads than max_batch_size never fill a batch."""
