@@ -8,7 +8,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from pack.adapter import PACK, policies
 from pack.encrypted import keep_what_is_secret
+from pack.once import read_once
 from pulumi_policy import EnforcementLevel, PolicyPack
 
 keep_what_is_secret()
+read_once()
 PolicyPack(name=PACK, policies=policies(), enforcement_level=EnforcementLevel.MANDATORY)

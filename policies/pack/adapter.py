@@ -1,6 +1,8 @@
 """Turns rules into policies of the SDK: the one place that knows both."""
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
+from operator import is_
 from typing import Any
 
 from pulumi_policy import (
@@ -25,15 +27,51 @@ from pack.rule import ENVIRONMENTS, Rule, params_of
 from pack.stack import Stack, matters
 
 PACK = "tf-serving"
-_Seen = dict[str, Resource]
+
+
+class _Views(threading.local):
+    """What a thread's policies are shown, as rules see it: made once where they are shown the same.
+
+    They are where the SDK's properties are the same objects; `pack.once` sees to that within a request.
+    """
+
+    def __init__(self, seen: dict[str, Resource]) -> None:
+        # Stack policies are shown outputs, in which a preview marks whatever the provider may fill in as
+        # unknown. What a program said is in the inputs, which the same process was shown before, by whichever
+        # thread: rules judge those.
+        self._seen = seen
+        self._shown: tuple[Mapping[str, Any], ...] = ()
+        self._stack = Stack(resources=())
+
+    def alone(self, args: ResourceValidationArgs) -> Stack:
+        """The one resource that is about to be made or changed."""
+        if not self._same((args.props,)):
+            resource = resource_of(args)
+            self._seen[resource.urn] = resource
+            self._remember((args.props,), Stack(resources=(resource,)))
+        return self._stack
+
+    def together(self, args: StackValidationArgs) -> Stack:
+        """All resources of a stack that rules could look at."""
+        shown = tuple(each.props for each in args.resources)
+        if not self._same(shown):
+            found = (
+                _of_stack(each, args, self._seen) for each in args.resources if matters(each.resource_type)
+            )
+            self._remember(shown, Stack(resources=tuple(found)))
+        return self._stack
+
+    def _same(self, shown: tuple[Mapping[str, Any], ...]) -> bool:
+        return bool(shown) and len(shown) == len(self._shown) and all(map(is_, shown, self._shown))
+
+    def _remember(self, shown: tuple[Mapping[str, Any], ...], stack: Stack) -> None:
+        self._shown, self._stack = shown, stack
 
 
 def policies(rules: Iterable[Rule] | None = None) -> list[Policy]:
     """Every rule as a policy, which share what they have seen."""
-    # Stack policies are shown outputs, in which a preview marks whatever the provider may fill in as unknown.
-    # What a program said is in the inputs, which the same process was shown before: rules judge those.
-    seen: _Seen = {}
-    return [_policy(rule, seen) for rule in (all_rules() if rules is None else rules)]
+    views = _Views({})
+    return [_policy(rule, views) for rule in (all_rules() if rules is None else rules)]
 
 
 def resource_of(args: ResourceValidationArgs) -> Resource:
@@ -52,7 +90,7 @@ def resource_of(args: ResourceValidationArgs) -> Resource:
     )
 
 
-def _policy(rule: Rule, seen: _Seen) -> Policy:
+def _policy(rule: Rule, views: _Views) -> Policy:
     common: dict[str, Any] = {
         "name": rule.name,
         "description": rule.protects,
@@ -63,8 +101,8 @@ def _policy(rule: Rule, seen: _Seen) -> Policy:
         "url": rule.why[0],
     }
     if rule.scope == "resource":
-        return ResourceValidationPolicy(validate=_for_a_resource(rule, seen), **common)
-    return StackValidationPolicy(validate=_for_a_stack(rule, seen), **common)
+        return ResourceValidationPolicy(validate=_for_a_resource(rule, views), **common)
+    return StackValidationPolicy(validate=_for_a_stack(rule, views), **common)
 
 
 def _schema(rule: Rule) -> PolicyConfigSchema:
@@ -72,22 +110,19 @@ def _schema(rule: Rule) -> PolicyConfigSchema:
     return PolicyConfigSchema({"environment": environment, **{k: dict(v) for k, v in rule.schema.items()}})
 
 
-def _for_a_resource(rule: Rule, seen: _Seen) -> Callable[[ResourceValidationArgs, ReportViolation], None]:
+def _for_a_resource(rule: Rule, views: _Views) -> Callable[[ResourceValidationArgs, ReportViolation], None]:
     def validate(args: ResourceValidationArgs, report: ReportViolation) -> None:
         if not matters(args.resource_type):
             return
-        resource = resource_of(args)
-        seen[resource.urn] = resource
-        for finding in judge(rule, Stack(resources=(resource,)), params_of(args.get_config())):
+        for finding in judge(rule, views.alone(args), params_of(args.get_config())):
             report(str(finding), finding.resource.urn)
 
     return validate
 
 
-def _for_a_stack(rule: Rule, seen: _Seen) -> Callable[[StackValidationArgs, ReportViolation], None]:
+def _for_a_stack(rule: Rule, views: _Views) -> Callable[[StackValidationArgs, ReportViolation], None]:
     def validate(args: StackValidationArgs, report: ReportViolation) -> None:
-        found = tuple(_of_stack(each, args, seen) for each in args.resources if matters(each.resource_type))
-        for finding in judge(rule, Stack(resources=found), params_of(args.get_config())):
+        for finding in judge(rule, views.together(args), params_of(args.get_config())):
             report(str(finding), finding.resource.urn)
 
     return validate
