@@ -2,7 +2,8 @@
 
 from components import server_files
 from components.facts import facts
-from components.plan import GRPC_PORT, REST_PORT, InstancePlan
+from components.plan import GRPC_PORT, REST_PORT
+from components.server_spec import Server
 
 BINARY = "/usr/bin/tensorflow_model_server"
 
@@ -10,7 +11,7 @@ BINARY = "/usr/bin/tensorflow_model_server"
 _LOG_LEVELS = ("info", "warning", "error")
 
 
-def server_arguments(instance: InstancePlan) -> tuple[str, ...]:
+def server_arguments(instance: Server) -> tuple[str, ...]:
     """Arguments in a fixed order, `--name=value` each: the only form that the server reads.
 
     Raises ValueError for a flag that this version lacks: the server would print it and carry on without.
@@ -45,7 +46,7 @@ def server_arguments(instance: InstancePlan) -> tuple[str, ...]:
     return tuple(f"--{name}={_text(value)}" for name, value in flags.items() if value is not None)
 
 
-def server_environment(instance: InstancePlan) -> tuple[str, ...]:
+def server_environment(instance: Server) -> tuple[str, ...]:
     """Environment of the server, `NAME=value` each."""
     return (
         f"TF_CPP_MIN_LOG_LEVEL={_LOG_LEVELS.index(instance.log_level)}",
@@ -54,12 +55,12 @@ def server_environment(instance: InstancePlan) -> tuple[str, ...]:
     )
 
 
-def _options(instance: InstancePlan) -> dict[str, str | int | bool]:
+def _options(instance: Server) -> dict[str, str | int | bool]:
     options: dict[str, str | int | bool] = instance.server.model_dump(exclude_none=True)
     return {**options, "xla_gpu_compilation_enabled": True} if instance.needs_gpu_xla else options
 
 
-def _has_labels(instance: InstancePlan) -> bool:
+def _has_labels(instance: Server) -> bool:
     return any(model.labels for model in instance.models)
 
 

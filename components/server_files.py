@@ -9,13 +9,13 @@ import hashlib
 from components.batching_parameters import batching_parameters
 from components.model_config import models_config
 from components.monitoring import monitoring_config
-from components.plan import InstancePlan
+from components.server_spec import Server
 
 FOLDER = "/config"
 """Where a server sees the volume, read-only."""
 
 
-def server_files(instance: InstancePlan) -> dict[str, str]:
+def server_files(instance: Server) -> dict[str, str]:
     """Text by name of all files of an instance; those of a pool's instances are the same."""
     files = {models_file(instance): models_config(instance.models), monitoring_file(): monitoring_config()}
     batching = batching_file(instance)
@@ -24,7 +24,7 @@ def server_files(instance: InstancePlan) -> dict[str, str]:
     return files
 
 
-def models_file(instance: InstancePlan) -> str:
+def models_file(instance: Server) -> str:
     """Name of the list of models."""
     return _named("models", models_config(instance.models))
 
@@ -34,7 +34,7 @@ def monitoring_file() -> str:
     return _named("monitoring", monitoring_config())
 
 
-def batching_file(instance: InstancePlan) -> str | None:
+def batching_file(instance: Server) -> str | None:
     """Name of the batching parameters; None where a pool does not batch."""
     return None if instance.batching is None else _named("batching", batching_parameters(instance.batching))
 
