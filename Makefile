@@ -2,14 +2,15 @@
 STACK ?= local
 PYTHON ?= python3
 ARGS ?=
-export STACK ARGS
+MANIFESTS ?=
+export STACK ARGS MANIFESTS
 # Set in the shell, it would hide this folder from `python3 -m ops` and from all that it starts.
 export PYTHONSAFEPATH =
 OPS = $(PYTHON) -m ops
 
 .DEFAULT_GOAL := help
 .PHONY: help up preview down heal drift preflight pin pulumi pr-check test unit lint format lock clean
-.PHONY: policy-env policy-pack
+.PHONY: policy-env policy-pack policy-audit
 .PHONY: bench test-unit test-simulator test-envoy test-preview integration kills drills
 .PHONY: cluster cluster-down test-cluster
 
@@ -91,6 +92,9 @@ format: ## Rewrite the Python files in the project's format
 
 lock: ## Write requirements*.txt from requirements*.in, with hashes
 	@exec $(OPS) lock
+
+policy-audit: ## Judge what STACK has deployed by the policy pack, or YAML: MANIFESTS=folder (ARGS="--json --config FILE")
+	@exec $(OPS) policy-audit --stack="$$STACK" --manifests="$$MANIFESTS" --arguments="$$ARGS"
 
 policy-env: ## Make the policy pack's own environment, which plain `pulumi` needs to run it
 	@exec $(OPS) policy-env

@@ -6,7 +6,8 @@ The lower half is the serving network (instances and Envoy), the upper half the 
 |---|---|
 | 1 | the engine's bridge, as the engine itself would choose |
 | 2 | Envoy |
-| 3 to 9 | nobody: for what is added to a node's network later |
+| 3, 4 | what stages Envoy's files and what has it take them, while they run |
+| 5 to 9 | nobody: for what is added to a node's network later |
 | 10 + 7 x GPU + part | the instance that has that slot for itself, used or not |
 | the others, up to the last but one | instances that share a slot, each where its name leads |
 
@@ -23,6 +24,8 @@ from components.slots import Slot
 
 _GATEWAY_HOST = 1
 _FRONT_END_HOST = 2
+_ENVOY_PUBLISHER_HOST = 3
+_ENVOY_ACCEPTANCE_HOST = 4
 _FIRST_INSTANCE_HOST = 10
 _GPUS_OF_A_NODE = 16
 
@@ -41,6 +44,16 @@ def gateway(network: IPv4Network) -> IPv4Address:
 def front_end(network: IPv4Network) -> IPv4Address:
     """Envoy's address on a network."""
     return network[_FRONT_END_HOST]
+
+
+def envoy_publisher(serving: IPv4Network) -> IPv4Address:
+    """Where the container sits that stages Envoy's files."""
+    return serving[_ENVOY_PUBLISHER_HOST]
+
+
+def envoy_acceptance(serving: IPv4Network) -> IPv4Address:
+    """Where the container sits that has Envoy take its files."""
+    return serving[_ENVOY_ACCEPTANCE_HOST]
 
 
 def of_slot(serving: IPv4Network, slot: Slot) -> IPv4Address:

@@ -15,6 +15,7 @@ class ConfigPlan:
     """What it was called before its node or its pool was renamed."""
     node: str
     pool: str
+    """Empty where they are the front end's."""
     volume: str
     container: str
     """Both unique on the Docker Engine."""

@@ -33,17 +33,20 @@ class PublishedFile:
 class ConfigVolumeArgs:
     """`plan` is plain; `files` maps a name on the volume to what stands there.
 
-    `then` is a script that `data/publish.sh` goes on with, `then_files` what it reads, by name, from a folder
+    `first` is a script that `data/publish.sh` begins with: where it fails, nothing is put on the volume.
+    `then` is one that `data/publish.sh` goes on with, `then_files` what it reads, by name, from a folder
     of its own; `attachments` are networks that it needs, `patience_s` how long `up` waits for it. `image` is
     the pull of its image, which is only waited for.
     """
 
     plan: ConfigPlan
     files: Mapping[str, PublishedFile]
+    first: str | None = None
     then: str | None = None
     then_files: Mapping[str, pulumi.Input[str]] | None = None
     attachments: Sequence[Attachment] = ()
     patience_s: int = _PATIENCE_S
+    memory_mib: int = _MEMORY_MIB
     image: pulumi.Resource | None = None
 
 
@@ -72,7 +75,7 @@ class ConfigVolume(pulumi.ComponentResource):
         )
         self.publisher = make_container(
             f"{name}-publisher",
-            _publisher(args),
+            publisher_container(args),
             parent=self,
             depends_on=[volume, *([args.image] if args.image else [])],
         )
@@ -80,10 +83,13 @@ class ConfigVolume(pulumi.ComponentResource):
         self.register_outputs({"volume": self.volume})
 
 
-def _publisher(args: ConfigVolumeArgs) -> ContainerArgs:
+def publisher_container(args: ConfigVolumeArgs) -> ContainerArgs:
+    """The container that does what `data/publish.sh` says, and ends."""
     plan = args.plan
     uploads = {f"{_FROM}/files/{name}": file for name, file in args.files.items()}
     scripts = {"publish.sh": script("publish.sh"), "list": _list(args.files)}
+    if args.first is not None:
+        scripts["first.sh"] = args.first
     if args.then is not None:
         scripts["then.sh"] = args.then
     owners = {path: file.owner for path, file in uploads.items() if file.owner is not None}
@@ -105,7 +111,7 @@ def _publisher(args: ConfigVolumeArgs) -> ContainerArgs:
         volumes={_VOLUME: VolumeMount(volume=plan.volume, writable=True)},
         attachments=args.attachments,
         once=True,
-        memory_mib=_MEMORY_MIB,
+        memory_mib=args.memory_mib,
         health=Health(
             probe=("CMD", "/bin/bash", "-c", _PROBE), interval_s=1, timeout_s=5, patience_s=args.patience_s
         ),

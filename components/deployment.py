@@ -61,6 +61,7 @@ class ServingDeployment(pulumi.ComponentResource):
             for node in plan.nodes
             for config in node.configs
         }
+        self._placed: dict[str | None, TfServingInstance] = {}
         self._place_instances(plan)
         for node in plan.nodes:
             gpu_node = self._nodes[node.name]
@@ -73,6 +74,7 @@ class ServingDeployment(pulumi.ComponentResource):
                     address=node.spec.address,
                     secrets=args.secrets,
                     image=gpu_node.images["envoy"],
+                    instances=[self._placed[instance.name] for instance in node.instances],
                 ),
                 self._options(node.name, node.front_end.former_name),
             )
@@ -95,7 +97,7 @@ class ServingDeployment(pulumi.ComponentResource):
         )
 
     def _place_instances(self, plan: Plan) -> None:
-        placed: dict[str | None, TfServingInstance] = {}
+        placed = self._placed
         for instance in plan.in_rollout_order():
             placed[instance.name] = TfServingInstance(
                 instance.name,

@@ -1,15 +1,16 @@
 """EnvoyFrontEnd: one node's Envoy, the only thing there that publishes ports."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pulumi
 import pulumi_docker as docker
 
-from components.container import Attachment, ContainerArgs, Health, make_container
+from components.config_volume import ConfigVolume, publisher_container
+from components.container import Attachment, ContainerArgs, Health, VolumeMount, make_container
 from components.envoy_config import CONFIG_FOLDER
-from components.envoy_files import bootstrap_file, envoy_files
-from components.envoy_secrets import ENVOY_USER, Secrets, private_files
+from components.envoy_delivery import Delivery, envoy_arguments
+from components.envoy_secrets import ENVOY_USER, Secrets
 from components.plan import FrontEndPlan
 from components.probes import PROBE_TIMEOUT_S, http_probe
 from components.settings import ADMIN_PORT, LOOPBACK
@@ -17,15 +18,14 @@ from components.settings import ADMIN_PORT, LOOPBACK
 _BINARY = "/usr/local/bin/envoy"
 _USER = f"{ENVOY_USER}:{ENVOY_USER}"
 _START_PATIENCE_S = 60
-_DRAIN_MARGIN_S = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnvoyFrontEndArgs:
     """`plan` is plain; the networks are the node's, `address` is what clients use to reach the node.
 
-    `secrets` are those that the plan's settings name. `image` is the pull of its image, which is only waited
-    for.
+    `secrets` are those that the plan's settings name. `image` is the pull of its image, `instances` are what
+    it leads to: both are only waited for.
     """
 
     plan: FrontEndPlan
@@ -34,10 +34,15 @@ class EnvoyFrontEndArgs:
     address: str
     secrets: Secrets = field(default_factory=dict)
     image: pulumi.Resource | None = None
+    instances: Sequence[pulumi.Resource] = ()
 
 
 class EnvoyFrontEnd(pulumi.ComponentResource):
     """Envoy in front of a node's instances.
+
+    Its files are on a volume. A change of them reaches it while it runs; only what it reads as it starts
+    (ports, threads, memory, its image) replaces it. It is there as soon as it can be, whatever becomes of the
+    instances; other files it gets once all of them are well.
 
     Needs the node's Docker provider in `opts.providers`. Outputs: `rest_url`, `grpc_target` and
     `metrics_target` (on the node's loopback), known before the container exists.
@@ -52,8 +57,19 @@ class EnvoyFrontEnd(pulumi.ComponentResource):
     ) -> None:
         super().__init__("tf-serving:envoy:EnvoyFrontEnd", name, None, opts)
         spec = args.plan.spec
+        delivery = Delivery(
+            plan=args.plan, network=args.serving_network, secrets=args.secrets, image=args.image
+        )
+        image = [args.image] if args.image else []
+        files = ConfigVolume(f"{name}-config", delivery.publisher(), pulumi.ResourceOptions(parent=self))
+        proxy = make_container(
+            f"{name}-proxy", _container(args), parent=self, depends_on=[files.publisher, *image]
+        )
         make_container(
-            f"{name}-proxy", _container(args), parent=self, depends_on=[args.image] if args.image else []
+            f"{name}-acceptance",
+            publisher_container(delivery.acceptance()),
+            parent=self,
+            depends_on=[files.publisher, proxy, *args.instances, *image],
         )
         self.rest_url = pulumi.Output.from_input(spec.rest_url(args.address))
         self.grpc_target = pulumi.Output.from_input(spec.grpc_target(args.address))
@@ -69,28 +85,13 @@ class EnvoyFrontEnd(pulumi.ComponentResource):
 
 def _container(args: EnvoyFrontEndArgs) -> ContainerArgs:
     plan = args.plan
-    bootstrap, text = bootstrap_file(plan)
-    private = private_files(plan, args.secrets)
-    files: Mapping[str, pulumi.Input[str]] = {
-        bootstrap: text,
-        **{name: file.text for name, file in private.items()},
-        **envoy_files(plan),
-    }
     return ContainerArgs(
         name=plan.container,
         image=plan.image,
         entrypoint=_BINARY,
-        arguments=(
-            *("-c", f"{CONFIG_FOLDER}/{bootstrap}"),
-            "--reject-unknown-dynamic-fields",  # only a warning otherwise, and the field is left out
-            # A replaced listener cuts what is still on it when this time is over.
-            *("--drain-time-s", str(plan.spec.request_timeout_s + _DRAIN_MARGIN_S)),
-            *("--concurrency", str(plan.spec.workers)),
-            *("--log-level", "warning"),
-            *("--file-flush-interval-msec", "1000"),  # an access log that is 10 s late misleads
-        ),
+        arguments=envoy_arguments(plan, workers=plan.spec.workers),
         user=_USER,
-        files={f"{CONFIG_FOLDER}/{name}": content for name, content in files.items()},
+        volumes={CONFIG_FOLDER: VolumeMount(volume=plan.config.volume)},
         attachments=[
             Attachment(network=args.serving_network, address=str(plan.serving_address)),
             Attachment(network=args.front_network, address=str(plan.front_address)),

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
+from components.config_plan import ConfigPlan
+from components.labels import Labels
 from components.model_settings import ServedModel, VersionPolicy
 from components.routing_settings import Balancing, Traffic
 from components.settings import FrontEnd
@@ -68,6 +70,13 @@ class FrontEndPlan:
     """On the network of the instances."""
     front_address: IPv4Address
     """On the network that can publish ports."""
+    config: ConfigPlan
+    """The volume with its files, and the container that stages them there."""
+    publisher_address: IPv4Address
+    acceptance: str
+    """The container that has Envoy take its files; unique on the Docker Engine."""
+    acceptance_address: IPv4Address
+    acceptance_labels: Labels
     pools: tuple[PoolPlan, ...]
     stop_timeout_s: int
     labels: tuple[tuple[str, str], ...]

@@ -5,8 +5,9 @@ A policy, or whoever meets a container on its machine, can tell from these alone
 
 from collections.abc import Mapping, Sequence
 
+from components.node_settings import Node
 from components.pool_settings import Pool
-from components.slots import Slot
+from components.slots import Slot, slots_of
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -36,3 +37,19 @@ def instance_labels(
             **{given: "true" for given, said in given_up.items() if said},
         },
     )
+
+
+def node_facts(node: Node) -> dict[str, str]:
+    """What a policy may want to know of a node, as short labels; slots are `0` or `1:2`, as pools name them.
+
+    They stand on one that nobody misses when it is replaced, and may be looked for on any of the node.
+    """
+    slots = slots_of(node)
+    said = {
+        "gpus": {key: slot.uuid for key, slot in slots.items()},
+        "numa": {key: str(slot.numa_node) for key, slot in slots.items()},
+        "cpus": {key: slot.cpus for key, slot in slots.items() if slot.cpus},
+    }
+    lists = {name: ";".join(f"{key}={value}" for key, value in of.items()) for name, of in said.items()}
+    single = {"driver": node.driver, "memory-mib": str(node.memory_mib)}
+    return {f"node-{name}": value for name, value in {**lists, **single}.items() if value}

@@ -228,7 +228,7 @@ def instance_names_differ(settings: Settings) -> Iterator[Problem]:
 
 def volume_names_differ(settings: Settings) -> Iterator[Problem]:
     """A pool's files on a node are on a volume that is named for both, and are put there by a container."""
-    owners: dict[str, tuple[str, str]] = {}
+    owners = {f"{node.name}-envoy": (f"nodes[{n}]'s Envoy", "") for n, node in enumerate(settings.nodes)}
     for path, _, pool, node, key in placements(settings):
         first, place = owners.setdefault(f"{node}-{pool.name}", (path, f"{node}/{pool.name}"))
         if place != f"{node}/{pool.name}":

@@ -12,7 +12,7 @@ from components import addresses
 from components.config_plan import ConfigPlan, config_plan
 from components.facts import server_version
 from components.front_end_plan import Endpoint, FrontEndPlan, PoolPlan, routed_models
-from components.labels import instance_labels, labels
+from components.labels import instance_labels, labels, node_facts
 from components.model_plan import ModelPlan, model_plans
 from components.node_settings import Node
 from components.pool_settings import Batching, GpuMemory, Memory, Pool, ServerOptions, SlotGroup
@@ -319,6 +319,7 @@ class _Builder:
             )
             for pool in self.settings.pools
         )
+        said = {"owner": self.owner, "node": node.name}
         return FrontEndPlan(
             name=name,
             former_name=_former(node.renamed_from, "envoy"),
@@ -329,9 +330,24 @@ class _Builder:
             bind=node.bind or self.settings.front_end.bind,
             serving_address=addresses.front_end(serving),
             front_address=addresses.front_end(front),
+            config=ConfigPlan(
+                name=f"{name}-config",
+                former_name=None,
+                node=node.name,
+                pool="",
+                volume=f"{self.stack}.{name}-config",
+                container=f"{self.stack}.{name}-publisher",
+                image=self.settings.images.envoy,
+                volume_labels=labels(self.stack, {"node": node.name, "role": "config"}),
+                labels=labels(self.stack, {**said, "role": "publisher", **node_facts(node)}),
+            ),
+            publisher_address=addresses.envoy_publisher(serving),
+            acceptance=f"{self.stack}.{name}-acceptance",
+            acceptance_address=addresses.envoy_acceptance(serving),
+            acceptance_labels=labels(self.stack, {**said, "role": "acceptance"}),
             pools=tuple(pool for pool in pools if pool.endpoints),
             stop_timeout_s=self.settings.rollout.stop_timeout_s,
-            labels=labels(self.stack, {"owner": self.owner, "node": node.name, "role": "front-end"}),
+            labels=labels(self.stack, {**said, "role": "front-end"}),
         )
 
 

@@ -31,7 +31,12 @@ class Images(Model):
     server: ImageReference
     """TensorFlow Serving; the tag names its version (`tensorflow/serving:2.14.1-gpu`)."""
     envoy: ImageReference
-    """The front end."""
+    """The front end, with a shell (`envoyproxy/envoy:v1.40.0`): its files are put in place from its image."""
+
+    def _rules(self) -> Iterator[Problem]:
+        """Distroless images have no shell, and so neither a health check nor a way to get files."""
+        if "distroless" in self.envoy:
+            yield Problem("envoy", "has no shell; take an image of Envoy that is not distroless", self.envoy)
 
 
 class FrontEnd(Model):

@@ -38,6 +38,27 @@ Other programs: `make policy-pack` writes a copy that needs nothing else of this
 `.local/policy-pack`; hand it to Pulumi with `--policy-pack <folder> --policy-pack-config
 <folder>/config/prod.json`.
 
+## What is deployed, and other manifests
+
+    make policy-audit STACK=prod                    # what the stack's state says is deployed
+    make policy-audit MANIFESTS=rendered/           # Kubernetes YAML or JSON that any program made
+    make policy-audit MANIFESTS=rendered/ ARGS="--environment staging --config levels.json --json"
+
+The same rules over plain data, without Pulumi's policy engine, and without reaching any host. Each violation
+is a row: rule, level, resource, value, fix. Exit code of the audit: 0 where no mandatory rule is broken, 1
+where one is, 2 where nothing could be judged (no YAML, an empty folder, nothing deployed); `make` itself
+fails with 2 for either, and prints which. A stack is judged at the levels of its environment, manifests at
+those of prod; `--config` takes a file for `--policy-pack-config`.
+
+Manifests are files of one or many documents, Lists too, in a folder and below it. Render templates first
+(`helm template`, `kustomize build`). Secrets of a state stay encrypted: a rule that would have to know one
+says that it cannot read it. A state does not keep the option `deleteBeforeReplace`, and is not asked for it.
+
+Without this checkout: `PYTHONPATH=<copy of the pack> python -m audit manifests rendered/` in an environment
+with the pack's requirements.txt, or `pulumi stack export | python -m audit --environment prod state`.
+
+## In a preview
+
 A value that is not known before its resource exists is refused where a rule must know it (GPU, memory,
 ports): give it in plain text.
 

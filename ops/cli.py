@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from ops import cluster_commands, down, drift, heal, lock, paths, policy, setup, tiers, up
+from ops import audit, cluster_commands, down, drift, heal, lock, paths, policy, setup, tiers, up
 from ops.errors import UserError
 from ops.processes import EXIT_INTERRUPTED, handle_signals
 from ops.requirements import write_locks
@@ -61,6 +61,11 @@ _COMMANDS = {
     "pr-check": _Command(run=lambda options: tiers.pull_request(options.arguments), arguments=True),
     "lint": _Command(run=lambda options: tiers.lint(fix=options.fix)),
     "lock": _Command(run=lambda _options: write_locks()),
+    "policy-audit": _Command(
+        run=lambda options: audit.audit(options.stack, options.manifests, options.arguments),
+        stack=True,
+        arguments=True,
+    ),
     "policy-env": _Command(run=lambda _options: policy.make_environment()),
     "policy-pack": _Command(run=lambda _options: policy.make_copy()),
     "clean": _Command(run=lambda _options: down.clean(), alone=True),
@@ -113,6 +118,8 @@ def _parser() -> argparse.ArgumentParser:
         if command.arguments:
             # A single argument that a shell has not split, as make hands it over.
             options.add_argument("--arguments", type=_words, default=[], metavar="'ARGUMENTS'")
+        if name == "policy-audit":
+            options.add_argument("--manifests", default="", metavar="FOLDER")
         if name == "test":
             options.add_argument("tiers", nargs="*", default=[])
         if name == "lint":

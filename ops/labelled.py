@@ -56,7 +56,8 @@ class Labelled:
     @property
     def ended(self) -> bool:
         """Whether it should run and does not. A publisher ends; one that failed is not whole in the state."""
-        return self.state in _NOT_RUNNING and (self.role, self.state) != (labels.PUBLISHER, "exited")
+        well = self.role in labels.ENDING and self.state == "exited"
+        return self.state in _NOT_RUNNING and not well
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name} on node {self.node}"

@@ -3,8 +3,8 @@
 STACK = "tf-serving.stack"
 NODE = "tf-serving.node"
 ROLE = "tf-serving.role"
-PUBLISHER = "publisher"
-"""The role of a container that writes files to a volume and ends: one that has ended well is well."""
+ENDING = ("publisher", "acceptance")
+"""Roles of containers that do their work and end: one that has ended well is well."""
 
 
 def filters(stack: str, node: str | None = None) -> list[str]:

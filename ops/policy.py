@@ -25,21 +25,27 @@ def options(stack: str) -> list[str]:
     Packs that the shell names (PULUMI_OPTION_POLICY_PACK) stay: options of ours alone would replace them.
     """
     python_env.ensure_policy_venv()
-    command = [str(paths.PYTHON), "-m", "ops.policy", stack]
-    done = subprocess.run(command, cwd=paths.ROOT, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise UserError(done.stderr.strip())
+    environment = environment_of(stack)
     packs, configs = _of_the_shell("PACK"), _of_the_shell("PACK_CONFIG")
     if str(PACK) not in [str(Path(pack).resolve()) for pack in packs] and len(configs) in (0, len(packs)):
         configs = [
             *(configs or ["/dev/null"] * len(packs)),
-            str(PACK / "config" / f"{done.stdout.strip()}.json"),
+            str(PACK / "config" / f"{environment}.json"),
         ]
         packs = [*packs, str(PACK)]
     return [
         *(f"--policy-pack={pack}" for pack in packs),
         *(f"--policy-pack-config={config}" for config in configs),
     ]
+
+
+def environment_of(stack: str) -> str:
+    """The environment that a stack file names; `.venv` must be there. Raises UserError with its problems."""
+    command = [str(paths.PYTHON), "-m", "ops.policy", stack]
+    done = subprocess.run(command, cwd=paths.ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise UserError(done.stderr.strip())
+    return done.stdout.strip()
 
 
 def _of_the_shell(name: str) -> list[str]:

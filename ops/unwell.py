@@ -69,7 +69,7 @@ def _on(stack: str, node: str, host: Host) -> Iterator[Unwell]:
         if state["Status"] == "running" and status == "healthy":
             continue
         role = (container.get("Config", {}).get("Labels") or {}).get(labels.ROLE)
-        if role == labels.PUBLISHER and state["Status"] == "exited" and state["ExitCode"] == 0:
+        if role in labels.ENDING and state["Status"] == "exited" and state["ExitCode"] == 0:
             continue
         probes = health.get("Log") or [{}]
         log = host.docker("logs", "--tail", str(_LOG_LINES), name)

@@ -1,15 +1,10 @@
-#!/bin/bash
-# Gives a running Envoy a new set of files in an order in which it loses no request, and finds out what it took.
+# Functions that give Envoy a set of files and find out what it took of them. `publish.sh` goes on with them.
 #
-#   envoy_files.sh publish NEW FOLDER ADDRESS PORT   NEW holds the files, FOLDER is the one that Envoy reads
-#   envoy_files.sh accepted NEW ADDRESS PORT         waits until Envoy has taken the files of NEW
-#   envoy_files.sh rehearse NEW PORT COMMAND...      starts an Envoy on NEW, which must take all of it
-#
-# PORT is that of Envoy's status page. Files: bootstrap-*.yaml, eds-*.yaml, cds.yaml, rds-*.yaml, lds.yaml.
-set -euo pipefail
+# NEW is a folder with eds-*.yaml, cds.yaml, rds-*.yaml and lds.yaml; FOLDER the one that Envoy reads; ADDRESS
+# and PORT are those of Envoy's status page. Of tools it needs what `publish.sh` needs.
 shopt -s nullglob
 
-patience_s=${PATIENCE_S:-30}
+patience_s=${PATIENCE_S:-15}
 refusal_s=2 # a file may be refused for a moment, while the one that it needs is still being read
 declare -A said=() refused=()
 
@@ -96,12 +91,28 @@ wait_taken() {
     done
 }
 
-# Puts files into the folder, each at once and whole. Every rename there makes Envoy read all of them again.
-put() {
+# Every file of a folder has been taken.
+taken_already() {
     local file
+    for file in "$new"/[celr]ds*.yaml; do
+        [[ $(version_taken "$file") == "$(version "$file")" ]] || return 1
+    done
+}
+
+# give FOLDER FILES: each appears there at once and whole. Every rename makes Envoy read all of them again.
+give() {
+    local folder=$1 file
+    shift
     for file; do
-        cp "$file" "$folder/.new"
-        mv "$folder/.new" "$folder/${file##*/}"
+        cp "$file" "$folder/.new" && mv "$folder/.new" "$folder/${file##*/}" || return 1
+    done
+}
+
+# remove_others FOLDER NEW: what Envoy has no use for any more.
+remove_others() {
+    local file
+    for file in "$1"/[celr]ds*.yaml; do
+        [[ -e $2/${file##*/} ]] || rm "$file"
     done
 }
 
@@ -135,88 +146,78 @@ write_both() {
     for name in "${!of_old[@]}"; do printf '%s' "${of_old[$name]}"; done
 }
 
-# Writes everything at once: nobody reads it yet.
-publish_unread() {
-    put "$new"/bootstrap-*.yaml "$new"/eds-*.yaml "$new/cds.yaml" "$new"/rds-*.yaml "$new/lds.yaml"
-    remove_others
+# stage NEW FOLDER: keeps the files in FOLDER/.next for `apply`; where no Envoy runs, they are in use at once.
+stage() {
+    local new=$1 folder=$2 address=$3 port=$4
+    rm -rf "$folder/.next"
+    mkdir "$folder/.next"
+    cp "$new"/*.yaml "$folder/.next"
+    if ask "$address"; then
+        echo "staged for the Envoy that runs at $address"
+        return
+    fi
+    give "$folder" "$new"/eds-*.yaml "$new/cds.yaml" "$new"/rds-*.yaml "$new/lds.yaml"
+    remove_others "$folder" "$new"
+    echo "written; no Envoy runs at $address yet"
+}
+
+# apply NEW FOLDER ADDRESS PORT: waits until Envoy has taken the files. When it does not, those from before are
+# put back, and false is the answer.
+apply() {
+    local new=$1 folder=$2 address=$3 port=$4
+    local work=${WORK:-/tmp/envoy} old=${WORK:-/tmp/envoy}/old
+    { mkdir -p "$old" && cp "$folder"/*ds*.yaml "$old" && wait_for_envoy; } || return 1
+    if taken_already || { change && remove_others "$folder" "$new"; }; then
+        echo "Envoy at $address has taken it"
+        return
+    fi
+    put_back
+    echo "the files from before are back, and Envoy serves what it served; its own log says more"
+    return 1
+}
+
+wait_for_envoy() {
+    local deadline=$((SECONDS + patience_s))
+    until ask "$address"; do
+        ((SECONDS < deadline)) || { echo "no Envoy answers at $address:$port"; return 1; }
+        sleep 0.2
+    done
 }
 
 # Endpoints, clusters, then what names them, and only then are clusters taken away.
-publish_to_running() {
+change() {
     local endpoints=("$new"/eds-*.yaml) routes=("$new"/rds-*.yaml "$new/lds.yaml") used=() file
     remember_refusals "${endpoints[@]}" "$work/cds.yaml" "$new/cds.yaml" "${routes[@]}"
     # A cluster that changes while its endpoints are refused is left with none: first those of clusters in use.
     for file in "${endpoints[@]}"; do
         [[ ! $(version_taken "$file") ]] || used+=("$file")
     done
-    put "$new"/bootstrap-*.yaml "${endpoints[@]}"
-    wait_taken "$address" "${used[@]}" || return 1
-    if [[ -e $folder/cds.yaml ]]; then
-        write_both "$folder/cds.yaml" "$new/cds.yaml" >"$work/cds.yaml"
-    else
-        cp "$new/cds.yaml" "$work/cds.yaml"
-    fi
-    put "$work/cds.yaml"
-    wait_taken "$address" "${endpoints[@]}" "$work/cds.yaml" || return 1
-    put "${routes[@]}"
-    wait_taken "$address" "${routes[@]}" || return 1
-    put "$new/cds.yaml"
-    wait_taken "$address" "$new/cds.yaml" || return 1
-    remove_others
-}
-
-# Bootstraps stay: the one of an Envoy that is about to be replaced must be there until then.
-remove_others() {
-    local file
-    for file in "$folder"/*.yaml; do
-        [[ -e $new/${file##*/} || ${file##*/} == bootstrap-* ]] || rm "$file"
-    done
+    give "$folder" "${endpoints[@]}" && wait_taken "$address" "${used[@]}" || return 1
+    write_both "$old/cds.yaml" "$new/cds.yaml" >"$work/cds.yaml" || return 1
+    give "$folder" "$work/cds.yaml" && wait_taken "$address" "${endpoints[@]}" "$work/cds.yaml" || return 1
+    give "$folder" "${routes[@]}" && wait_taken "$address" "${routes[@]}" || return 1
+    give "$folder" "$new/cds.yaml" && wait_taken "$address" "$new/cds.yaml"
 }
 
 # What was there before, in the opposite order.
 put_back() {
-    local files=("$old"/rds-*.yaml "$old/lds.yaml")
-    [[ -e $old/lds.yaml && -e $old/cds.yaml ]] || return 0
-    put "${files[@]}"
-    wait_taken "$address" "${files[@]}" || true
-    put "$old/cds.yaml" "$old"/eds-*.yaml
-    wait_taken "$address" "$old/cds.yaml" "$old"/eds-*.yaml || return 0
-    new=$old
-    remove_others
+    local routes=("$old"/rds-*.yaml "$old/lds.yaml") clusters=("$old/cds.yaml" "$old"/eds-*.yaml)
+    give "$folder" "${routes[@]}"
+    wait_taken "$address" "${routes[@]}" || true
+    give "$folder" "${clusters[@]}"
+    wait_taken "$address" "${clusters[@]}" || true
+    remove_others "$folder" "$old"
 }
 
-command=$1 new=$2
-shift 2
-case $command in
-publish)
-    folder=$1 address=$2 port=$3
-    work=${WORK:-/tmp/envoy-files} old=$work/old
-    mkdir -p "$old"
-    for file in "$folder"/*.yaml; do cp "$file" "$old"; done
-    if ! ask "$address"; then
-        publish_unread
-        echo "written; no Envoy runs at $address yet"
-    elif publish_to_running; then
-        echo "Envoy at $address has taken it"
-    else
-        put_back
-        echo "the files from before are back, and Envoy serves what it served; its own log says why it refused"
-        exit 1
-    fi
-    ;;
-accepted)
-    address=$1 port=$2
-    wait_taken "$address" "$new"/[celr]ds*.yaml
-    ;;
-rehearse)
-    port=$1
-    shift
+# rehearse NEW PORT COMMAND...: starts an Envoy of its own, which must take all of NEW.
+rehearse() {
+    local new=$1 port=$2 envoy taken=0
+    shift 2
     "$@" >/dev/null 2>"$new/.words" &
     envoy=$!
-    trap 'kill "$envoy" 2>/dev/null; wait "$envoy" || true' EXIT
-    taken=0
     wait_taken 127.0.0.1 "$new"/[celr]ds*.yaml || taken=1
     cat "$new/.words" # what it refused and why; warnings too
-    exit "$taken"
-    ;;
-esac
+    kill "$envoy" 2>/dev/null || true
+    wait "$envoy" || true
+    return "$taken"
+}

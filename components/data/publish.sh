@@ -5,6 +5,7 @@
 #
 # FROM/list has a line for each file, `<mode> <owner or -> <name>`; the text is in FROM/files/<name>. A file
 # that the list no longer names stays for a while: what runs and is not changed yet may be started again.
+# Where there is a FROM/first.sh, it is read before that, and may end all of it.
 # Where there is a FROM/then.sh, it is read after that: it goes on from here, with the functions below.
 #
 # FROM/done appears once all of it is done; that is what the health check asks for. Of tools it needs cat,
@@ -53,6 +54,11 @@ remember() {
   printf '%s\n' "${lines[@]:dropped}" >"$generations.new"
   mv -fT "$generations.new" "$generations"
 }
+
+if [[ -e $from/first.sh ]]; then
+  # shellcheck source=/dev/null
+  . "$from/first.sh"
+fi
 
 names=()
 while read -r mode owner name; do

@@ -1,6 +1,6 @@
 """Turns rules into policies of the SDK: the one place that knows both."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pulumi_policy import (
@@ -17,10 +17,11 @@ from pulumi_policy import (
     StackValidationPolicy,
 )
 
+from pack.judge import judge
 from pack.plain import UNKNOWN, plain_properties
 from pack.registry import all_rules
 from pack.resource import Provider, Resource
-from pack.rule import ENVIRONMENTS, Environment, Finding, Params, Rule
+from pack.rule import ENVIRONMENTS, Rule, params_of
 from pack.stack import Stack, matters
 
 PACK = "tf-serving"
@@ -77,7 +78,7 @@ def _for_a_resource(rule: Rule, seen: _Seen) -> Callable[[ResourceValidationArgs
             return
         resource = resource_of(args)
         seen[resource.urn] = resource
-        for finding in _judge(rule, Stack(resources=(resource,)), _params(args.get_config())):
+        for finding in judge(rule, Stack(resources=(resource,)), params_of(args.get_config())):
             report(str(finding), finding.resource.urn)
 
     return validate
@@ -86,7 +87,7 @@ def _for_a_resource(rule: Rule, seen: _Seen) -> Callable[[ResourceValidationArgs
 def _for_a_stack(rule: Rule, seen: _Seen) -> Callable[[StackValidationArgs, ReportViolation], None]:
     def validate(args: StackValidationArgs, report: ReportViolation) -> None:
         found = tuple(_of_stack(each, args, seen) for each in args.resources if matters(each.resource_type))
-        for finding in _judge(rule, Stack(resources=found), _params(args.get_config())):
+        for finding in judge(rule, Stack(resources=found), params_of(args.get_config())):
             report(str(finding), finding.resource.urn)
 
     return validate
@@ -113,26 +114,6 @@ def _said(outputs: Mapping[str, object]) -> dict[str, object]:
     """Outputs without what is unknown as a whole: mostly what the provider will fill in."""
     found = plain_properties(outputs)
     return {name: value for name, value in found.items() if value is not UNKNOWN}
-
-
-def _judge(rule: Rule, stack: Stack, params: Params) -> Iterator[Finding]:
-    """What a rule finds; a defect of the rule itself is a violation too, and stops no other rule."""
-    try:
-        yield from rule.check(stack, params)
-    except Exception as error:  # noqa: BLE001 - whatever a rule did not expect must not let a resource pass
-        resource = stack.resources[0]
-        yield Finding(
-            resource=resource,
-            what=f"{rule.name} could not judge {resource.name}: {type(error).__name__}: {error}",
-            fix="this is a defect of the rule, not of the resource: report it, with the resource",
-        )
-
-
-def _params(config: Mapping[str, Any]) -> Params:
-    values = dict(config)
-    said = values.pop("environment", "prod")
-    environment: Environment = next((known for known in ENVIRONMENTS if known == said), "prod")
-    return Params(environment=environment, values=values)
 
 
 def _provider(provider: PolicyProviderResource | None) -> Provider | None:

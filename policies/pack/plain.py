@@ -23,6 +23,16 @@ class Unknown:
 
 
 UNKNOWN: Final = Unknown()
+
+
+class Secret:
+    """A value that a stack's state keeps encrypted: only an audit meets it, and never asks for more."""
+
+    def __repr__(self) -> str:
+        return "SECRET"
+
+
+SECRET: Final = Secret()
 _SENTINELS = frozenset(
     {
         UNKNOWN_ARCHIVE_VALUE,

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from pack.plain import UNKNOWN
+from pack.plain import SECRET, UNKNOWN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,5 +105,7 @@ def _kind(value: object) -> str:
     """What stands there, without a value that may be a secret."""
     if isinstance(value, bool | int | float):
         return json.dumps(value)
+    if value is SECRET:
+        return "an encrypted secret"
     names = {dict: "an object", list: "a list", str: "a text"}
     return next((name for kind, name in names.items() if isinstance(value, kind)), type(value).__name__)

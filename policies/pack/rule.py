@@ -44,6 +44,14 @@ class Params:
         return tuple(str(item) for item in value) if isinstance(value, list) else ()
 
 
+def params_of(config: Mapping[str, object]) -> Params:
+    """What a configuration says of one rule; an environment that is none is the strictest."""
+    values = dict(config)
+    said = values.pop("environment", "prod")
+    environment: Environment = next((known for known in ENVIRONMENTS if known == said), "prod")
+    return Params(environment=environment, values=values)
+
+
 Check = Callable[[Stack, Params], Iterable[Finding]]
 
 

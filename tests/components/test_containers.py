@@ -129,18 +129,53 @@ def test_a_front_end_reads_the_configuration_of_its_node(deploy: Deploy) -> None
     plan = stacks.plan(stacks.two_nodes()).nodes[1].front_end
     bootstrap, text = bootstrap_file(plan)
     wanted = {bootstrap: text, **envoy_files(plan)}
-    uploaded = engine.files(engine.container("test.gpu-02-envoy"))
-    assert uploaded == {f"/config/{name}": content for name, content in wanted.items()}
+    uploaded = engine.files(engine.container("test.gpu-02-envoy-publisher"))
+    assert wanted.items() <= {file.rpartition("/")[2]: text for file, text in uploaded.items()}.items()
+    assert found["mounts"] == [
+        {"type": "volume", "source": "test.gpu-02-envoy-config", "target": "/config", "readOnly": True}
+    ]
     assert found["image"] == "envoyproxy/envoy:v1.40.0"
     assert found["entrypoints"] == ["/usr/local/bin/envoy"]
     assert found["command"][:2] == ["-c", f"/config/{bootstrap}"]
     assert "--reject-unknown-dynamic-fields" in found["command"]
 
 
-def test_a_front_end_runs_as_an_ordinary_user_with_no_folder_of_the_node(deploy: Deploy) -> None:
+def test_a_front_end_runs_as_an_ordinary_user_and_can_write_nowhere_but_into_memory(deploy: Deploy) -> None:
     found = inputs(deploy, stacks.one_node(), "test.gpu-01-envoy")
     assert found["user"] not in ("", "0", "root", "0:0")
-    assert not found.get("mounts")
+    assert found["readOnly"] is True
+    assert not found.get("uploads")
+
+
+def test_a_change_of_routes_replaces_what_brings_the_files_and_not_the_front_end(deploy: Deploy) -> None:
+    def containers(**front_end: object) -> dict[str, object]:
+        config = stacks.changed(stacks.one_node(), "front_end", front_end)
+        return {
+            one.inputs["name"]: one.inputs
+            for one in deployed(deploy, config).of_type(CONTAINER)
+            if "envoy" in str(one.inputs["name"])
+        }
+
+    before = containers()
+    for change, replaced in (
+        ({"max_concurrent": 77}, {"publisher", "acceptance"}),
+        ({"max_request_mib": 7}, {"publisher", "acceptance"}),
+        ({"memory_mib": 2048}, {"publisher", "envoy"}),
+        ({"workers": 7}, {"envoy"}),
+    ):
+        after = containers(**change)
+        differing = {name.rpartition("-")[2] for name in before if before[name] != after[name]}
+        assert differing == replaced, change
+
+
+def test_the_files_of_a_front_end_are_tried_before_they_are_staged(deploy: Deploy) -> None:
+    engine = deployed(deploy, stacks.one_node())
+    scripts = engine.files(engine.container("test.gpu-01-envoy-publisher"))
+    tried = scripts["/publish/first.sh"].strip().splitlines()[-1]
+    staged = scripts["/publish/then.sh"].strip()
+    assert tried.startswith("rehearse /config 9903 /usr/local/bin/envoy -c /config/bootstrap-")
+    assert tried.endswith('|| fail "Envoy does not take these files; nothing was changed"')
+    assert staged == 'stage /publish/then "$volume" 172.29.80.2 9903'
 
 
 def test_a_front_end_has_the_threads_and_the_memory_of_its_settings(deploy: Deploy) -> None:

@@ -68,7 +68,11 @@ def publishers(engine: Engine) -> list[Registered]:
 
 
 def front_ends(engine: Engine) -> list[Registered]:
-    return [found for found in engine.of_type(CONTAINER) if engine.by_urn(found.parent).type == FRONT_END]
+    return [found for found in engine.of_type(CONTAINER) if found.name.endswith("-proxy")]
+
+
+def acceptances(engine: Engine) -> list[Registered]:
+    return [found for found in engine.of_type(CONTAINER) if found.name.endswith("-acceptance")]
 
 
 def node_of(resource: Registered) -> str:
@@ -79,13 +83,18 @@ def node_of(resource: Registered) -> str:
 def test_the_local_stack_is_four_servers_their_files_and_one_front_end_on_two_networks(local: Engine) -> None:
     assert sorted(found.inputs["name"] for found in local.of_type(CONTAINER)) == [
         "test.local-envoy",
+        "test.local-envoy-acceptance",
+        "test.local-envoy-publisher",
         "test.local-gpu0",
         "test.local-gpu1",
         "test.local-gpu2",
         "test.local-gpu3",
         "test.local-main-publisher",
     ]
-    assert [found.inputs["name"] for found in local.of_type(VOLUME)] == ["test.local-main-config"]
+    assert sorted(found.inputs["name"] for found in local.of_type(VOLUME)) == [
+        "test.local-envoy-config",
+        "test.local-main-config",
+    ]
     assert sorted(found.inputs["name"] for found in local.of_type(NETWORK)) == [
         "test-front",
         "test-serving",
@@ -114,7 +123,9 @@ def test_a_front_end_asks_for_no_gpu(local: Engine) -> None:
 def test_nothing_but_the_front_end_publishes_a_port(two_nodes: Engine) -> None:
     assert len(instances(two_nodes)) == 5
     assert all(not found.inputs.get("ports") for found in instances(two_nodes))
-    assert all(found.inputs["ports"] for found in front_ends(two_nodes))
+    assert len(front_ends(two_nodes)) == 2
+    for found in two_nodes.of_type(CONTAINER):
+        assert bool(found.inputs.get("ports")) == (found in front_ends(two_nodes)), found.name
 
 
 def test_no_container_gets_more_rights_than_it_needs(two_nodes: Engine) -> None:
@@ -123,7 +134,8 @@ def test_no_container_gets_more_rights_than_it_needs(two_nodes: Engine) -> None:
         assert found.inputs["securityOpts"] == ["no-new-privileges:true"], found.name
         assert not FORBIDDEN_INPUTS & set(found.inputs), found.name
         writable = [mount["source"] for mount in found.inputs.get("mounts", []) if not mount["readOnly"]]
-        assert len(writable) == (1 if found in publishers(two_nodes) else 0), found.name
+        fills = found in [*publishers(two_nodes), *acceptances(two_nodes)]
+        assert len(writable) == (1 if fills else 0), found.name
 
 
 def test_no_container_swaps(two_nodes: Engine) -> None:
@@ -149,7 +161,7 @@ def test_everything_of_a_node_is_on_that_nodes_engine(two_nodes: Engine) -> None
     providers = {found.name: found for found in two_nodes.of_type(PROVIDER)}
     assert set(providers) == {"gpu-01-docker", "gpu-02-docker"}
     placed = [*two_nodes.of_type(CONTAINER), *two_nodes.of_type(NETWORK), *two_nodes.of_type(VOLUME)]
-    assert len(placed) == 7 + 3 + 4 + 3
+    assert len(placed) == 7 + 3 + 4 + 3 + 2 * 3
     for found in placed:
         node = two_nodes.by_urn(found.parent).name if found.type == NETWORK else node_of(found)
         assert found.provider.startswith(f"{providers[f'{node}-docker'].urn}::"), found.name
@@ -177,11 +189,42 @@ def test_a_pool_is_rolled_one_at_a_time_in_the_slot_order_of_the_file(two_nodes:
 
 def test_an_instance_is_not_touched_before_its_files_are_on_its_volume(two_nodes: Engine) -> None:
     published = {found.inputs["mounts"][0]["source"]: found for found in publishers(two_nodes)}
-    assert len(published) == 3
-    for found in instances(two_nodes):
+    assert len(published) == 3 + 2
+    for found in [*instances(two_nodes), *front_ends(two_nodes)]:
         (volume,) = [mount["source"] for mount in found.inputs["mounts"] if mount["type"] == "volume"]
         assert published[volume].urn in found.dependencies, found.name
         assert node_of(published[volume]) == node_of(found)
+
+
+def test_envoy_is_given_other_files_once_it_and_every_instance_of_its_node_are_well(
+    two_nodes: Engine,
+) -> None:
+    assert len(acceptances(two_nodes)) == 2
+    for found in acceptances(two_nodes):
+        of_its_node = [
+            one
+            for one in [*instances(two_nodes), *front_ends(two_nodes), *publishers(two_nodes)]
+            if node_of(one) == node_of(found) and ("envoy" in one.name or one in instances(two_nodes))
+        ]
+        assert {one.urn for one in of_its_node} <= set(found.dependencies)
+    # And it is there as soon as it can be: an instance that does not load keeps nobody waiting.
+    for found in [*front_ends(two_nodes), *publishers(two_nodes)]:
+        assert not {one.urn for one in instances(two_nodes)} & set(found.dependencies), found.name
+
+
+def test_a_publisher_of_a_front_end_says_what_is_known_of_its_node(two_nodes: Engine) -> None:
+    found = two_nodes.container("test.gpu-01-envoy-publisher")
+    labels = {pair["label"]: pair["value"] for pair in found.inputs["labels"]}
+    known = {
+        name.removeprefix("tf-serving.node-"): value for name, value in labels.items() if "node-" in name
+    }
+    assert known == {
+        "cpus": "0=0-15,64-79;1=16-31,80-95;2=32-47,96-111",
+        "driver": "535.129.03",
+        "gpus": ";".join(f"{gpu}=GPU-00000001-aaaa-4aaa-8aaa-{gpu:012d}" for gpu in range(3)),
+        "memory-mib": "515000",
+        "numa": "0=0;1=0;2=1",
+    }
 
 
 def test_no_input_is_computed_from_a_container(two_nodes: Engine) -> None:
@@ -204,7 +247,7 @@ def test_every_image_is_pulled_to_its_node_before_a_container_of_it_is_touched(t
         )
     }
     for found in two_nodes.of_type(CONTAINER):
-        role = "envoy" if found in front_ends(two_nodes) else "server"
+        role = "envoy" if "-envoy-" in found.name else "server"
         image = images[f"{node_of(found)}-{role}-image"]
         assert image.urn in found.dependencies, found.name
         assert image.provider == found.provider
@@ -307,7 +350,11 @@ URNS = {
     "tf-serving:gpu_node:GpuNode$docker:index/network:Network::local-serving",
     "tf-serving:gpu_node:GpuNode$docker:index/network:Network::local-front",
     "tf-serving:deployment:ServingDeployment$tf-serving:envoy:EnvoyFrontEnd::local-envoy",
-    "tf-serving:envoy:EnvoyFrontEnd$docker:index/container:Container::local-envoy-proxy",
+    f"{FRONT_END}${CONTAINER}::local-envoy-proxy",
+    f"{FRONT_END}${CONTAINER}::local-envoy-acceptance",
+    f"{FRONT_END}${CONFIG}::local-envoy-config",
+    f"{CONFIG}${VOLUME}::local-envoy-config-volume",
+    f"{CONFIG}${CONTAINER}::local-envoy-config-publisher",
     *(
         urn
         for gpu in range(4)

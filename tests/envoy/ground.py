@@ -60,10 +60,11 @@ class Said:
 
 
 def run_script(*arguments: object, work: Path, patience_s: int = 30) -> Said:
-    """The script that gives Envoy its files, as the containers run it."""
+    """A function of the script that gives Envoy its files, as the containers run it."""
     env = {**os.environ, "WORK": str(work), "PATIENCE_S": str(patience_s)}
+    begin = ["/bin/bash", "-c", f'set -euo pipefail; . {SCRIPT}; "$@"', "envoy"]
     done = subprocess.run(
-        ["/bin/bash", SCRIPT, *map(str, arguments)], env=env, capture_output=True, text=True, check=False
+        [*begin, *map(str, arguments)], env=env, capture_output=True, text=True, check=False
     )
     return Said(done.returncode, done.stdout + done.stderr)
 

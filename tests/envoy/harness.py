@@ -254,7 +254,7 @@ class Site:
             version = f'version_info: "{new.name}"\n'
             (new / name).write_text(version + text.replace(old, wanted))
         where = (new, self.ground.folder, "127.0.0.1", self.ground.status_port)
-        return run_script("publish", *where, work=new / "work", patience_s=patience_s)
+        return run_script("apply", *where, work=new / "work", patience_s=patience_s)
 
     def log_lines(self) -> list[dict[str, object]]:
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]

@@ -10,7 +10,7 @@ import pytest
 
 from components.plan import FrontEndPlan, PoolPlan
 from tests.envoy.ground import SCRIPT, Said, run_script
-from tests.envoy.harness import Site, ground_below, site, wait_for
+from tests.envoy.harness import Site, free_ports, ground_below, site, wait_for
 from tests.envoy.load import Load, load_on
 from tests.envoy.pools import TWO_POOLS
 
@@ -177,32 +177,43 @@ def test_envoy_survives_instances_that_change_their_names_and_ports_but_not_thei
     assert len(made.admin("/clusters").body.decode().split("rest-vision::127")) > 1
 
 
-def test_files_are_written_at_once_where_no_envoy_runs_yet(made: Site, tmp_path: Path) -> None:
+def test_files_are_in_use_at_once_where_no_envoy_runs_and_only_staged_where_one_does(
+    made: Site, tmp_path: Path
+) -> None:
     new = tmp_path / "new"
     new.mkdir()
     made.ground.write(made.plan, new)
-    empty = ground_below(new)
-    said = run_script("publish", new, empty.folder, "127.0.0.1", empty.status_port, work=tmp_path / "work")
-    assert said.code == 0, said.said
-    assert "no Envoy runs" in said.said
-    assert {path.name for path in empty.folder.iterdir()} == {path.name for path in new.glob("*.yaml")}
+    nowhere = ground_below(new)
+    names = {path.name for path in new.glob("*ds*.yaml")}
+
+    def staged_for(port: int) -> tuple[str, set[str], set[str]]:
+        said = run_script("stage", new, nowhere.folder, "127.0.0.1", port, work=tmp_path / "work")
+        assert said.code == 0, said.said
+        in_use = {path.name for path in nowhere.folder.glob("*.yaml")}
+        return said.said, in_use, {path.name for path in (nowhere.folder / ".next").glob("*ds*")}
+
+    said, in_use, staged = staged_for(made.ground.status_port)
+    assert (in_use, staged) == (set(), names)
+    assert "staged for the Envoy that runs" in said
+    said, in_use, staged = staged_for(nowhere.status_port)
+    assert (in_use, staged) == (names, names)
+    assert "no Envoy runs" in said
 
 
-def test_acceptance_waits_for_the_very_version_and_says_what_lacks(made: Site, tmp_path: Path) -> None:
-    new = tmp_path / "new"
-    new.mkdir()
+def test_files_that_envoy_has_taken_are_not_written_again(made: Site) -> None:
+    def written() -> dict[str, int]:
+        return {path.name: path.stat().st_mtime_ns for path in made.ground.folder.iterdir()}
 
-    def accepted(plan: FrontEndPlan) -> Said:
-        made.ground.write(plan, new)
-        where = ("127.0.0.1", made.ground.status_port)
-        return run_script("accepted", new, *where, work=tmp_path / "work", patience_s=1)
+    before = written()
+    took(made.publish(made.plan))
+    assert written() == before
 
-    assert accepted(made.plan) == Said(0, "")
-    spec = made.plan.spec.model_copy(update={"max_request_mib": 5})
-    said = accepted(replace(made.plan, spec=spec))
-    assert said.code == 1
-    assert said.said.startswith("Envoy has not taken within 1 s: ")
-    assert "lds.yaml" in said.said
+
+def test_an_envoy_that_does_not_answer_is_waited_for_and_then_said(made: Site, tmp_path: Path) -> None:
+    [port] = free_ports(1)
+    where = (made.ground.folder, made.ground.folder, "127.0.0.1", port)
+    said = run_script("apply", *where, work=tmp_path / "there", patience_s=1)
+    assert said == Said(1, f"no Envoy answers at 127.0.0.1:{port}\n")
 
 
 def test_the_script_needs_only_what_the_images_have() -> None:

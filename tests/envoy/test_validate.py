@@ -11,6 +11,7 @@ from tests import golden
 from tests.envoy.ground import rehearse
 from tests.envoy.harness import free_ports, ground_below, on_loopback
 from tests.envoy.pools import TWO_POOLS, SmallPool, front_end
+from tests.unit import test_envoy_traps
 
 pytestmark = pytest.mark.envoy
 
@@ -26,7 +27,7 @@ def committed(stack: str, file: Path) -> FrontEndPlan:
 
 PLANS = {
     **{stack: committed(stack, file) for stack, file in golden.stack_files().items()},
-    "two pools": front_end(TWO_POOLS),
+    **test_envoy_traps.SHAPES,
     "one instance": front_end([SmallPool(instances=1, models=["resnet"])]),
     "odd names": front_end([ODD_NAMES, TWO_POOLS[1]]),
     "many models": front_end([SmallPool(instances=16, models=[f"model-{i}" for i in range(100)])]),

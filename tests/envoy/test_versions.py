@@ -39,6 +39,9 @@ TEXT = SmallPool(name="text", instances=1, models=["bert"])
 def two(envoy_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with site(envoy_binary, tmp_path_factory.mktemp("envoy"), [labelled(), TEXT]) as made:
         yield made
+        # After an error in the script Envoy passes the request on as it was: to the newest version.
+        assert made.stat("http.grpc.lua.executions") > 10
+        assert made.stat("http.grpc.lua.errors") == 0
 
 
 @pytest.fixture(autouse=True)

@@ -92,8 +92,9 @@ class Drill:
         A publisher is healthy for a moment and ends.
         """
         plan = self.plan()
-        configs = [config for node in plan.nodes for config in node.configs]
+        configs = [config for node in plan.nodes for config in (*node.configs, node.front_end.config)]
         published = {config.container for config in configs}
+        published |= {node.front_end.acceptance for node in plan.nodes}
         wanted = {instance.container for instance in plan.instances}
         wanted |= {node.front_end.container for node in plan.nodes}
         healthy = self.engine.run("ps", "--filter", "health=healthy", "--format", "{{.Names}}").split()

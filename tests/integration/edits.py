@@ -28,6 +28,9 @@ PROXY = "here-envoy"
 REMOVED = object()
 """A key that is taken out of the stack file."""
 _PROXY = "here-envoy-proxy"
+# What a change of Envoy's files does, and what one of its bootstrap does.
+_FILES = {"here-envoy-config-publisher": "replaced", "here-envoy-acceptance": "replaced"}
+_BOOTSTRAP = {"here-envoy-config-publisher": "replaced", _PROXY: "replaced"}
 _CLUSTERS, _LISTENERS = "/config/cds.yaml", "/config/lds.yaml"
 _ROUTES, _PAGES = "/config/rds-rest.yaml", "/config/rds-metrics.yaml"
 _MIB = 2**20
@@ -72,6 +75,8 @@ class PoolEdit:
     does: str = "replaced"
     publishes: bool = False
     """Whether the text of a file is another one."""
+    routes: bool = False
+    """Whether Envoy's files are others."""
 
     def on(self, lane: int) -> Edit:
         """The edit of one of the pools; `gpu.` stands for the pool's GPU."""
@@ -82,7 +87,9 @@ class PoolEdit:
         }
         name = ", ".join(self.values)
         publishes = {_publisher(lane): "replaced"} if self.publishes else {}
-        return Edit(name, values, {_server(lane): self.does, **publishes}, {instance(lane): self.shows})
+        files = _FILES if self.routes else {}
+        does = {_server(lane): self.does, **publishes, **files}
+        return Edit(name, values, does, {instance(lane): self.shows})
 
 
 def instance(gpu: int) -> str:
@@ -102,6 +109,8 @@ def resource_of(container: str) -> str:
     """The Pulumi resource of a container."""
     if container.endswith("-publisher"):
         return f"{container.removesuffix('-publisher')}-config-publisher"
+    if container.endswith("-acceptance"):
+        return container
     return _PROXY if container == PROXY else f"{container}-server"
 
 
@@ -182,7 +191,9 @@ def _pool_edits(ground: Ground) -> list[PoolEdit]:
             {"models[0].versions": {"specific": [1, 2]}, "models[0].labels": {"stable": 1, "canary": 2}},
             _in_models('key: "canary"'),
             publishes=True,
+            routes=True,
         ),
+        # Any version may be asked for then, and no label.
         PoolEdit({"models[0].versions": {"all": True}}, _in_models("all {}"), publishes=True),
         PoolEdit({"models[0].path": elsewhere}, mounted(elsewhere)),
     ]
@@ -210,25 +221,27 @@ _SERVER_FLAGS: dict[str, str | int | bool] = {
 def _front_end_edits(ground: Ground) -> list[Edit]:
     rest_port, grpc_port, metrics_port = ground.ports
 
-    def front_end(name: str, value: object, shows: Shows) -> Edit:
-        return Edit(name, {f"front_end.{name}": value}, {_PROXY: "replaced"}, {PROXY: shows})
+    def front_end(name: str, value: object, shows: Shows, does: Mapping[str, str]) -> Edit:
+        return Edit(name, {f"front_end.{name}": value}, does, {PROXY: shows})
 
     return [
-        front_end("max_request_mib", 9, in_file(_LISTENERS, f"max_request_bytes: {9 * _MIB}")),
-        front_end("max_concurrent", 77, in_file(_CLUSTERS, "max_requests: 77")),
-        front_end("workers", 2, argument("--concurrency", "2")),
-        front_end("memory_mib", 600, held("HostConfig.Memory", 600 * _MIB)),
-        front_end("rest_port", rest_port, published(rest_port, "127.0.0.1")),
-        front_end("grpc_port", grpc_port, published(grpc_port, "127.0.0.1")),
-        front_end("metrics_port", metrics_port, published(metrics_port, "127.0.0.1")),
-        front_end("bind", "127.0.0.2", published(rest_port, "127.0.0.2")),
+        front_end("max_request_mib", 9, in_file(_LISTENERS, f"max_request_bytes: {9 * _MIB}"), _FILES),
+        front_end("max_concurrent", 77, in_file(_CLUSTERS, "max_requests: 77"), _FILES),
+        front_end("workers", 2, argument("--concurrency", "2"), {_PROXY: "replaced"}),
+        front_end("memory_mib", 600, held("HostConfig.Memory", 600 * _MIB), _BOOTSTRAP),
+        front_end("rest_port", rest_port, published(rest_port, "127.0.0.1"), {**_FILES, _PROXY: "replaced"}),
+        front_end("grpc_port", grpc_port, published(grpc_port, "127.0.0.1"), {**_FILES, _PROXY: "replaced"}),
+        front_end(
+            "metrics_port", metrics_port, published(metrics_port, "127.0.0.1"), {**_FILES, _PROXY: "replaced"}
+        ),
+        front_end("bind", "127.0.0.2", published(rest_port, "127.0.0.2"), {_PROXY: "replaced"}),
         Edit(
             "balancing",
             {
                 "front_end.user_header": "x-account",
                 "pools[0].balancing": {"policy": "round_robin", "sticky": True, "bounded_load_percent": 200},
             },
-            {_PROXY: "replaced"},
+            _FILES,
             {PROXY: in_file(_ROUTES, '"x-account"')},
         ),
         Edit(
@@ -240,13 +253,13 @@ def _front_end_edits(ground: Ground) -> list[Edit]:
         Edit(
             "versions",
             {"front_end.versions": {"header": "x-version", "grpc": False}},
-            {_PROXY: "replaced"},
+            _FILES,
             {PROXY: in_file(_ROUTES, '"x-version"')},
         ),
         Edit(
             "images.envoy",
             {"images.envoy": ENVOY_IMAGE},
-            {"here-envoy-image": "replaced", _PROXY: "replaced"},
+            {"here-envoy-image": "replaced", **_FILES, _PROXY: "replaced"},
             {PROXY: held("Config.Image", ENVOY_IMAGE)},
         ),
     ]
@@ -265,7 +278,7 @@ def _stack_edits(ground: Ground) -> list[list[Edit]]:
 def _edits_of_all(ground: Ground) -> list[Edit]:
     servers = {_server(gpu): "replaced" for gpu, _ in enumerate(LANES)}
     publishers = {_publisher(lane): "replaced" for lane, _ in enumerate(LANES)}
-    everything = {**servers, _PROXY: "replaced"}
+    everything = {**servers, **_FILES, _PROXY: "replaced"}
 
     def of_servers(shows: Shows) -> dict[str, Shows]:
         return {instance(gpu): shows for gpu, _ in enumerate(LANES)}
@@ -322,7 +335,7 @@ def _renamed_pool() -> Edit:
         {"pools[0].name": "first", "pools[0].renamed_from": "one"},
         {
             _server(0): "replaced",
-            _PROXY: "replaced",
+            **_FILES,
             "here-first-config-volume": "replaced",
             "here-first-config-publisher": "replaced",
         },
@@ -344,7 +357,7 @@ def _renamed_model() -> Edit:
     return Edit(
         "model name",
         {"pools[0].models[0].name": "renamed"},
-        {_server(0): "replaced", "here-first-config-publisher": "replaced", _PROXY: "replaced"},
+        {_server(0): "replaced", "here-first-config-publisher": "replaced", **_FILES},
         {instance(0): _in_models('"renamed"'), PROXY: in_file(_ROUTES, "renamed")},
     )
 
@@ -355,7 +368,7 @@ def _second_model(ground: Ground) -> Edit:
     return Edit(
         "a second model, with an optimized form",
         {"pools[1].models[1]": {"name": "second", "path": path, "optimized": optimized}},
-        {_server(1): "replaced", _publisher(1): "replaced", _PROXY: "replaced"},
+        {_server(1): "replaced", _publisher(1): "replaced", **_FILES},
         {
             instance(1): _in_models('"second_original"'),
             PROXY: in_file(_ROUTES, "second_original"),
@@ -367,7 +380,7 @@ def _slot_edits() -> list[list[Edit]]:
     added = Edit(
         "a slot is added",
         {"pools[0].slots[0].gpus": [0, 3], "pools[0].all_gpus": False},
-        {_server(0): "replaced", _server(3): "created", _PROXY: "replaced"},
+        {_server(0): "replaced", _server(3): "created", **_FILES},
         {instance(3): _in_models('"renamed"'), PROXY: in_file(_PAGES, "here-gpu3")},
     )
     reordered = Edit("the order of slots", {"pools[0].slots[0].gpus": [3, 0]}, {})
@@ -380,13 +393,13 @@ def _slot_edits() -> list[list[Edit]]:
     moved = Edit(
         "a slot of another pool",
         {"pools[0].slots[0].gpus": [0], "pools[1].slots[0].gpus": [3, 1]},
-        {_server(3): "replaced", _PROXY: "replaced"},
+        {_server(3): "replaced", **_FILES},
         {instance(3): _in_models('"two"')},
     )
     removed = Edit(
         "a slot is removed",
         {"pools[1].slots[0].gpus": [1]},
-        {_server(3): "deleted", _PROXY: "replaced"},
+        {_server(3): "deleted", **_FILES},
         {PROXY: lacks(in_file(_PAGES, "here-gpu3"))},
     )
     return [[added], [reordered, no_batching], [moved], [removed]]
@@ -394,7 +407,8 @@ def _slot_edits() -> list[list[Edit]]:
 
 def _network_edits(ground: Ground) -> list[Edit]:
     does = dict.fromkeys(
-        [*(_server(gpu) for gpu, _ in enumerate(LANES)), _PROXY, "here-serving", "here-front"], "replaced"
+        [*(_server(gpu) for gpu, _ in enumerate(LANES)), _PROXY, *_FILES, "here-serving", "here-front"],
+        "replaced",
     )
 
     def on_networks(begin: str) -> dict[str, Shows]:

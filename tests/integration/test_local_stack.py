@@ -211,7 +211,8 @@ def test_a_batching_change_rolls_one_instance_at_a_time_and_loses_no_request(
     assert set(over_grpc.outcomes) == {"answered"}, over_grpc.outcomes
     after = engine.ids()
     front_end = deployed.plan.nodes[0].front_end.container
-    assert {name for name in after if after[name] == before[name]} == {front_end}
+    kept = {front_end, f"{front_end}-publisher", f"{front_end}-acceptance"}
+    assert {name for name in after if after[name] == before[name]} == kept
     assert {config.container for config in deployed.plan.nodes[0].configs} <= after.keys()
     assert _fewest_healthy(engine, since, [instance.container for instance in deployed.plan.instances]) == 3
 

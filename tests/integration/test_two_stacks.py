@@ -105,10 +105,10 @@ def test_a_renamed_pool_is_rolled_to_another_volume_and_keeps_the_urns_of_its_in
     ids, urns = both.ids(FIRST), both.urns(FIRST)
     pool = both.configs[FIRST]["pools"][0]
     pool |= {"name": "other", "renamed_from": "main"}
-    # Two servers, Envoy, the volume and what fills it.
-    assert both.up(FIRST).get("replaced") == 5
+    # Two servers, what brings Envoy its files, the volume and what fills it.
+    assert both.up(FIRST).get("replaced") == 6
     assert ids.keys() ^ both.ids(FIRST).keys() == {"first.here-main-publisher", "first.here-other-publisher"}
-    assert _volumes(both, FIRST) == {"first.here-other-config"}
+    assert _volumes(both, FIRST) == {"first.here-envoy-config", "first.here-other-config"}
     renamed = ("config", "config-volume", "config-publisher")
     assert {urn.rpartition("::")[2] for urn in urns ^ both.urns(FIRST)} == {
         "main-batching",
@@ -129,16 +129,16 @@ def test_a_renamed_node_is_rolled_one_instance_at_a_time_and_leaves_no_orphan(bo
     config["nodes"][0] |= {"name": "there", "renamed_from": "here"}
     config["pools"][0]["slots"][0]["node"] = "there"
     since = time.time()
-    assert both.up(FIRST).get("replaced") == 3 + 2
+    assert both.up(FIRST).get("replaced") == 3 + 2 + 3
     assert [life for life in _lives(both.engine, since) if "gpu" in life[0]] == [
         ("first.here-gpu0", "die"),
         ("first.there-gpu0", "health_status: healthy"),
         ("first.here-gpu1", "die"),
         ("first.there-gpu1", "health_status: healthy"),
     ]
-    there = ("gpu0", "gpu1", "envoy", "other-publisher")
+    there = ("gpu0", "gpu1", "envoy", "envoy-publisher", "envoy-acceptance", "other-publisher")
     assert both.ids(FIRST).keys() == {f"first.there-{name}" for name in there}
-    assert _volumes(both, FIRST) == {"first.there-other-config"}
+    assert _volumes(both, FIRST) == {"first.there-envoy-config", "first.there-other-config"}
     assert (both.ids(SECOND), both.engine.names("network")) == (others, networks)
     del config["nodes"][0]["renamed_from"]
     assert both.up(FIRST).keys() == {"unchanged"}

@@ -47,7 +47,7 @@ class FakeEngine(Host):
         return Result(0, "to stdout\n", "".join(f"{arguments[3]} line {i}\n" for i in range(20)))
 
 
-PUBLISHER = {"Labels": {labels.ROLE: labels.PUBLISHER}}
+PUBLISHER = {"Labels": {labels.ROLE: labels.ENDING[0]}}
 
 
 def said(

@@ -30,6 +30,20 @@ def test_envoys_own_admin_port_is_not_published(port: str) -> None:
     assert lines == [f"front_end.{port}: 9901: is also Envoy's own admin port"]
 
 
+@pytest.mark.parametrize("port", ["rest_port", "grpc_port", "metrics_port"])
+def test_envoys_own_status_port_is_not_published(port: str) -> None:
+    lines = refusal(one_node() | {"front_end": {port: 9903}})
+    assert lines == [f"front_end.{port}: 9903: is also Envoy's own status port"]
+
+
+@pytest.mark.parametrize(
+    "image", ["envoyproxy/envoy:distroless-v1.40.0", "envoyproxy/envoy-distroless:v1.40.0"]
+)
+def test_an_image_of_envoy_without_a_shell_is_refused(image: str) -> None:
+    lines = refusal(changed(one_node(), "images.envoy", image))
+    assert lines == [f"images.envoy: '{image}': has no shell; take an image of Envoy that is not distroless"]
+
+
 @pytest.mark.parametrize("path", ["nodes[0].memory_mib", "pools[0].memory.container_mib"])
 def test_memory_that_no_machine_has_is_refused(path: str) -> None:
     assert any(line.startswith(f"{path}: ") for line in refusal(changed(one_node(), path, 10**19)))
@@ -111,6 +125,13 @@ def test_volumes_of_two_nodes_never_get_one_name() -> None:
     main |= {"name": "b-c", "slots": [{"node": "a", "gpus": [0]}]}
     text |= {"name": "c", "slots": [{"node": "a-b", "gpus": [1]}]}
     assert any("its volume a-b-c-config is named like that of pools[0]" in line for line in refusal(config))
+
+
+def test_a_pool_is_never_named_so_that_its_volume_is_that_of_envoy() -> None:
+    lines = refusal(changed(one_node(), "pools[0].name", "envoy"))
+    assert any(
+        "its volume gpu-01-envoy-config is named like that of nodes[0]'s Envoy" in line for line in lines
+    )
 
 
 def test_an_instance_is_never_named_like_the_container_that_publishes_files() -> None:

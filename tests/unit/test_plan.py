@@ -242,3 +242,21 @@ def test_a_thousand_nodes_are_planned_in_full() -> None:
         (endpoints,) = [pool.endpoints for pool in planned.front_end.pools]
         assert [e.address for e in endpoints] == [i.address for i in planned.instances]
         assert len({e.address for e in endpoints} | {planned.front_end.serving_address}) == 5
+
+
+def test_facts_of_a_node_are_labels_of_what_stages_envoys_files() -> None:
+    labels = dict(plan(stacks.with_mig()).nodes[0].front_end.config.labels)
+    assert labels["tf-serving.role"] == "publisher"
+    gpus = labels["tf-serving.node-gpus"].split(";")
+    assert gpus[:2] == [f"0:0={stacks.mig_uuid(0)}", f"0:1={stacks.mig_uuid(1)}"]
+    assert "tf-serving.node-driver" not in dict(
+        plan(stacks.without(one_node(), "nodes[0].driver")).nodes[0].front_end.config.labels
+    )
+
+
+def test_what_brings_envoy_its_files_has_addresses_that_no_instance_has() -> None:
+    for node in plan(two_nodes()).nodes:
+        own = [node.front_end.serving_address, node.front_end.publisher_address]
+        own += [node.front_end.acceptance_address, *(instance.address for instance in node.instances)]
+        assert len(set(own)) == len(own)
+        assert all(address in node.serving_network.subnet for address in own)

@@ -1,0 +1,107 @@
+"""What brings Envoy its files: one container that stages them, one that has a running Envoy take them."""
+
+import hashlib
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import pulumi
+
+from components.config_volume import ConfigVolumeArgs, PublishedFile, script
+from components.container import Attachment
+from components.envoy_config import CONFIG_FOLDER
+from components.envoy_files import bootstrap_file, envoy_files
+from components.envoy_secrets import Secrets, private_files
+from components.plan import FrontEndPlan
+from components.settings import STATUS_PORT
+
+_BINARY = "/usr/local/bin/envoy"
+_FILES = "/publish/then"
+# A refusal is seen within seconds; what the provider waits for one that failed is the whole of it.
+_PATIENCE_S = 60
+_MEMORY_MIB = 512  # for the Envoy that tries the files
+_DRAIN_MARGIN_S = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delivery:
+    """The files of a node's Envoy, and the containers that bring them there."""
+
+    plan: FrontEndPlan
+    network: pulumi.Input[str]
+    """The node's serving network."""
+    secrets: Secrets
+    image: pulumi.Resource | None
+
+    def publisher(self) -> ConfigVolumeArgs:
+        """Tries the new files in an Envoy of its own, then stages them.
+
+        The bootstrap, under a name of its own, is there before an Envoy that is to read it.
+        """
+        plan = self.plan
+        bootstrap, text = bootstrap_file(plan)
+        tried = (CONFIG_FOLDER, STATUS_PORT, _BINARY, *envoy_arguments(plan, workers=1))
+        rehearsal = [
+            f"mkdir -p {CONFIG_FOLDER}",
+            f'cp "$from"/files/* {_FILES}/* {CONFIG_FOLDER}',
+            f'rehearse {_words(tried)} || fail "Envoy does not take these files; nothing was changed"',
+        ]
+        # Certificates and keys go with the bootstrap: Envoy reads them again by itself.
+        files = {bootstrap: PublishedFile(text=text), **private_files(plan, self.secrets)}
+        return ConfigVolumeArgs(
+            plan=plan.config,
+            files=files,
+            first=_script(rehearsal),
+            then=f'stage {_FILES} "$volume" {_words(self._envoy)}\n',
+            then_files=envoy_files(plan),
+            attachments=[Attachment(network=self.network, address=str(plan.publisher_address))],
+            memory_mib=_MEMORY_MIB,
+            patience_s=_PATIENCE_S,
+            image=self.image,
+        )
+
+    def acceptance(self) -> ConfigVolumeArgs:
+        """Waits until Envoy has taken what is staged, in the order in which no request is lost."""
+        apply = f'apply "$volume/.next" "$volume" {_words(self._envoy)}'
+        return ConfigVolumeArgs(
+            plan=replace(
+                self.plan.config, container=self.plan.acceptance, labels=self.plan.acceptance_labels
+            ),
+            files={},
+            then=_script([f'{apply} || fail "Envoy did not take the files"']),
+            # Other files, another container: this one must look again.
+            then_files={"wanted": _digest(envoy_files(self.plan))},
+            attachments=[Attachment(network=self.network, address=str(self.plan.acceptance_address))],
+            patience_s=_PATIENCE_S,
+            image=self.image,
+        )
+
+    @property
+    def _envoy(self) -> tuple[object, ...]:
+        return self.plan.serving_address, STATUS_PORT
+
+
+def envoy_arguments(plan: FrontEndPlan, *, workers: int) -> tuple[str, ...]:
+    """Envoy's command line."""
+    bootstrap, _ = bootstrap_file(plan)
+    return (
+        *("-c", f"{CONFIG_FOLDER}/{bootstrap}"),
+        "--reject-unknown-dynamic-fields",  # only a warning otherwise, and the field is left out
+        *("--concurrency", str(workers)),
+        # A replaced listener cuts what is still on it when this time is over.
+        *("--drain-time-s", str(plan.spec.request_timeout_s + _DRAIN_MARGIN_S)),
+        *("--log-level", "warning"),
+        *("--file-flush-interval-msec", "1000"),  # an access log that is 10 s late misleads
+    )
+
+
+def _script(lines: list[str]) -> str:
+    return "\n".join([script("envoy_files.sh"), *lines, ""])
+
+
+def _words(values: tuple[object, ...]) -> str:
+    return shlex.join(str(value) for value in values)
+
+
+def _digest(files: Mapping[str, str]) -> str:
+    return hashlib.sha256("".join(files.values()).encode()).hexdigest() + "\n"

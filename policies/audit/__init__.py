@@ -1,0 +1,1 @@
+"""The rules over what is deployed, and over rendered Kubernetes YAML, without Pulumi's policy engine."""
