@@ -6,6 +6,7 @@ As `plan.py`: plain, ordered data. What is made of it is in `kubernetes_manifest
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
+from components.config_plan import ConfigPlan
 from components.edge_settings import Tls
 from components.errors import Problem, SettingsError
 from components.facts import server_version
@@ -29,6 +30,17 @@ from components.types import STACK_OF_OBJECTS
 # The pod leaves the Service's addresses, and Envoy asks for them every five seconds.
 DNS_LAG_S = 10
 _NONE = IPv4Address(0)
+_NO_CONFIG = ConfigPlan(
+    name="",
+    former_name=None,
+    node="",
+    pool="",
+    volume="",
+    container="",
+    image="",
+    volume_labels=(),
+    labels=(),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +112,11 @@ class ClusterFrontEnd(FrontEndPlan):
     bind: IPv4Address = _NONE
     serving_address: IPv4Address = _NONE
     front_address: IPv4Address = _NONE
+    config: ConfigPlan = _NO_CONFIG
+    publisher_address: IPv4Address = _NONE
+    acceptance: str = ""
+    acceptance_address: IPv4Address = _NONE
+    acceptance_labels: Labels = ()
 
 
 @dataclass(frozen=True, kw_only=True)
