@@ -1,13 +1,11 @@
-"""`python -m bench [plan|preview|preview-1|up|envoy ...]`: measures, prints, and writes bench/results.md."""
+"""`python -m bench [PART ...]` (`plan preview-10 envoy`): measures, prints, and writes bench/results.md."""
 
-import os
-import platform
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import date
-from pathlib import Path
 
-from bench import envoy, plan, preview, up
+from bench import batching, envoy, plan, preview, proxies, up
+from bench.measure import machine
 from bench.part import Part
 from tests.pulumi_project import CHECKOUT
 from toolchain.pulumi import ensure
@@ -15,7 +13,7 @@ from toolchain.pulumi import ensure
 RESULTS = CHECKOUT / "bench" / "results.md"
 
 
-_FILES = (plan, preview, up, envoy)
+_FILES = (plan, preview, up, envoy, proxies, batching)
 PARTS: dict[str, Part] = {name: part for file in _FILES for name, part in file.PARTS.items()}
 
 
@@ -28,20 +26,6 @@ def named(words: Sequence[str]) -> list[str]:
             sys.exit(f"make bench: no part {word!r}; parts are {', '.join(PARTS)}")
         wanted += found
     return wanted
-
-
-def machine() -> str:
-    """The machine in words."""
-    model = next(
-        (
-            line.partition(": ")[2]
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if "model name" in line
-        ),
-        platform.machine(),
-    )
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{os.cpu_count()} cores of {model}, {memory:.0f} GiB, {platform.system()} {platform.release()}"
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.clients import Load, over_rest, require
+from bench.part import Part
 from components.plan import GRPC_PORT, REST_PORT, Endpoint
 from images.envoy import envoy_binary
 from images.simulator import simulator_binary
@@ -140,3 +141,6 @@ def _deployed(instances: int, setting: Setting) -> Iterator[str]:
         pools = [SmallPool(instances=instances, models=[_MODEL])]
         with site(envoy_binary(), folder, pools, launch=launch) as running:
             yield f"http://127.0.0.1:{running.plan.spec.rest_port}/v1/models/{_MODEL}:predict"
+
+
+PARTS = {"batching": Part("Four instances that batch against one that does not, simulated", report)}

@@ -1,6 +1,7 @@
 """Runs commands in turn and times each as a whole, with everything that it starts."""
 
 import os
+import platform
 import signal
 import statistics
 import subprocess
@@ -80,6 +81,20 @@ def _kill_group(pid: int) -> None:
 def ratio(first: Sequence[float], second: Sequence[float]) -> float:
     """The median of the ratios of each pair."""
     return statistics.median(a / b for a, b in zip(first, second, strict=True))
+
+
+def machine() -> str:
+    """The machine in words."""
+    model = next(
+        (
+            line.partition(": ")[2]
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if "model name" in line
+        ),
+        platform.machine(),
+    )
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{os.cpu_count()} cores of {model}, {memory:.0f} GiB, {platform.system()} {platform.release()}"
 
 
 class _Watcher:

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.clients import Load, find, over_grpc, over_rest, require
+from bench.part import Part
 from components.plan import GRPC_PORT, REST_PORT, Endpoint
 from images.envoy import envoy_binary
 from tests.envoy.harness import PREDICT, ask, envoy_process, free_ports, site, wait_for
@@ -262,3 +263,6 @@ def _haproxy(
     )
     with _process([*_PROXY_CORE, str(find("haproxy")), "-f", str(config), "-db"]) as process:
         yield process
+
+
+PARTS = {"proxies": Part("Envoy beside a minimal Envoy, nginx and HAProxy", report)}

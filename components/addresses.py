@@ -7,7 +7,7 @@ The lower half is the serving network (instances and Envoy), the upper half the 
 | 1 | the engine's bridge, as the engine itself would choose |
 | 2 | Envoy |
 | 3, 4 | what stages Envoy's files and what has it take them, while they run |
-| 5 to 9 | nobody: for what is added to a node's network later |
+| 5 to 9 | publishers of pools, while they run; with more pools on a node, also where no instance is |
 | 10 + 7 x GPU + part | the instance that has that slot for itself, used or not |
 | the others, up to the last but one | instances that share a slot, each where its name leads |
 
@@ -28,6 +28,8 @@ _ENVOY_PUBLISHER_HOST = 3
 _ENVOY_ACCEPTANCE_HOST = 4
 _FIRST_INSTANCE_HOST = 10
 _GPUS_OF_A_NODE = 16
+PLACES_OF_PUBLISHERS = _FIRST_INSTANCE_HOST - _ENVOY_ACCEPTANCE_HOST - 1
+"""Pools of a node whose publishers need none of the places between instances."""
 
 
 def halves(subnet: IPv4Network) -> tuple[IPv4Network, IPv4Network]:
@@ -77,6 +79,19 @@ def of_sharers(serving: IPv4Network, slots: Iterable[Slot], names: Iterable[str]
         taken.add(host)
         found[name] = serving[host]
     return found
+
+
+def of_publishers(
+    serving: IPv4Network, slots: Iterable[Slot], taken: Iterable[IPv4Address], pools: Iterable[str]
+) -> dict[str, IPv4Address]:
+    """Where the containers sit that publish a pool's files; `taken` are the addresses of instances.
+
+    They have ended when another `up` begins, so that one may be given the place that another one had.
+    """
+    kept = {serving[host] for host in _kept_for_slots(slots) if host < serving.num_addresses} | set(taken)
+    low = [serving[host] for host in range(_ENVOY_ACCEPTANCE_HOST + 1, _FIRST_INSTANCE_HOST)]
+    places = [*low, *(serving[host] for host in _instance_hosts(serving) if serving[host] not in kept)]
+    return dict(zip(pools, places, strict=False))
 
 
 def room_for_sharers(subnet: IPv4Network, slots: Iterable[Slot]) -> int:

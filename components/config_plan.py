@@ -1,6 +1,7 @@
 """The part of the Plan that says on which volume a pool's servers on a node find their files."""
 
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 
 from components.labels import Labels, labels
 
@@ -19,13 +20,20 @@ class ConfigPlan:
     volume: str
     container: str
     """Both unique on the Docker Engine."""
+    address: IPv4Address
+    """On the network of the instances, which the container asks."""
     image: str
     volume_labels: Labels
     labels: Labels
 
 
+def config_volume(stack: str, node: str, pool: str) -> str:
+    """The volume with the files of a pool's servers on a node."""
+    return f"{stack}.{node}-{pool}-config"
+
+
 def config_plan(
-    stack: str, owner: str, node: str, pool: str, *, former: tuple[str, str], image: str
+    stack: str, owner: str, node: str, pool: str, *, former: tuple[str, str], address: IPv4Address, image: str
 ) -> ConfigPlan:
     """Where the files of a pool's servers on a node are; `former` are the names of both before."""
     name, before = f"{node}-{pool}", "-".join(former)
@@ -34,8 +42,9 @@ def config_plan(
         former_name=f"{before}-config" if before != name else None,
         node=node,
         pool=pool,
-        volume=f"{stack}.{name}-config",
+        volume=config_volume(stack, node, pool),
         container=f"{stack}.{name}-publisher",
+        address=address,
         image=image,
         # Only what never changes under one name: a volume cannot be labelled anew.
         volume_labels=labels(stack, {"node": node, "role": "config"}),

@@ -1,7 +1,7 @@
 """ConfigVolume: files on a volume of a node, put there by a container that does only that."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +15,7 @@ _DATA = Path(__file__).parent / "data"
 _FROM = "/publish"
 _VOLUME = "/volume"
 _MEMORY_MIB = 32
+_SHM_MIB = 8  # it counts against the memory
 _PATIENCE_S = 60
 # The script says so itself, in a file of its own root: a container that failed never gets healthy.
 _PROBE = f"[[ -e {_FROM}/done ]] && : >{_FROM}/seen"
@@ -35,16 +36,19 @@ class ConfigVolumeArgs:
 
     `first` is a script that `data/publish.sh` begins with: where it fails, nothing is put on the volume.
     `then` is one that `data/publish.sh` goes on with, `then_files` what it reads, by name, from a folder
-    of its own; `attachments` are networks that it needs, `patience_s` how long `up` waits for it. `image` is
-    the pull of its image, which is only waited for.
+    of its own, `later` the names on the volume of what it puts there itself, some of `files` or others.
+    `attachments` are networks that it needs, `mounts` folders of the node, `patience_s` how long `up` waits
+    for it. `image` is the pull of its image, which is only waited for.
     """
 
     plan: ConfigPlan
     files: Mapping[str, PublishedFile]
+    later: Sequence[str] = ()
     first: str | None = None
     then: str | None = None
     then_files: Mapping[str, pulumi.Input[str]] | None = None
     attachments: Sequence[Attachment] = ()
+    mounts: Mapping[str, str] = field(default_factory=dict)
     patience_s: int = _PATIENCE_S
     memory_mib: int = _MEMORY_MIB
     image: pulumi.Resource | None = None
@@ -87,12 +91,11 @@ def publisher_container(args: ConfigVolumeArgs) -> ContainerArgs:
     """The container that does what `data/publish.sh` says, and ends."""
     plan = args.plan
     uploads = {f"{_FROM}/files/{name}": file for name, file in args.files.items()}
-    scripts = {"publish.sh": script("publish.sh"), "list": _list(args.files)}
+    scripts = {"publish.sh": script("publish.sh"), "list": _list(args.files, args.later)}
     if args.first is not None:
         scripts["first.sh"] = args.first
     if args.then is not None:
         scripts["then.sh"] = args.then
-    owners = {path: file.owner for path, file in uploads.items() if file.owner is not None}
     return ContainerArgs(
         name=plan.container,
         image=plan.image,
@@ -101,17 +104,18 @@ def publisher_container(args: ConfigVolumeArgs) -> ContainerArgs:
         # Where the NVIDIA runtime is the engine's default, the image's own `all` would hand over every GPU.
         environment=("NVIDIA_VISIBLE_DEVICES=void",),
         user="0:0",
-        capabilities=("CAP_CHOWN",) if owners else (),
+        capabilities=("CAP_CHOWN",) if any(file.owner is not None for file in args.files.values()) else (),
         files={
             **{f"{_FROM}/{name}": text for name, text in scripts.items()},
             **{path: file.text for path, file in uploads.items()},
             **{f"{_FROM}/then/{name}": text for name, text in (args.then_files or {}).items()},
         },
-        owners=owners,
         volumes={_VOLUME: VolumeMount(volume=plan.volume, writable=True)},
+        mounts=args.mounts,
         attachments=args.attachments,
         once=True,
         memory_mib=args.memory_mib,
+        shm_mib=_SHM_MIB,
         health=Health(
             probe=("CMD", "/bin/bash", "-c", _PROBE), interval_s=1, timeout_s=5, patience_s=args.patience_s
         ),
@@ -120,12 +124,14 @@ def publisher_container(args: ConfigVolumeArgs) -> ContainerArgs:
     )
 
 
-def _list(files: Mapping[str, PublishedFile]) -> str:
+def _list(files: Mapping[str, PublishedFile], later: Sequence[str]) -> str:
     """One line a file, as `data/publish.sh` reads it."""
     lines = [
         f"{file.mode:04o} {'-' if file.owner is None else file.owner} {name}\n"
         for name, file in sorted(files.items())
+        if name not in later
     ]
+    lines += [f"later - {name}\n" for name in sorted(later)]
     return "".join(lines) or "\n"  # an upload cannot be empty
 
 

@@ -53,8 +53,8 @@ class VolumeMount:
 class ContainerArgs:
     """What differs from one container of ours to the next.
 
-    `files` maps a path in the container to its text, which root owns unless `owners` has the user's number;
-    `mounts` maps one to the folder of the node that is seen there, read-only, and `volumes` to the volume.
+    `files` maps a path in the container to its text, which root owns; `mounts` maps one to the folder of the
+    node that is seen there, read-only, and `volumes` to the volume.
     Without `files` the root is read-only, and /tmp is in memory. `ports` are published. Memory is in MiB.
     A container that is `once` does its work, is healthy for a moment, and ends.
     """
@@ -65,7 +65,6 @@ class ContainerArgs:
     arguments: Sequence[str]
     environment: Sequence[str] = ()
     files: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
-    owners: Mapping[str, int] = field(default_factory=dict)
     attachments: Sequence[Attachment] = ()
     health: Health
     memory_mib: int
@@ -98,7 +97,10 @@ def make_container(
         command=list(args.arguments),
         envs=sorted(args.environment),
         user=args.user,
-        uploads=[_upload(file, text, args.owners.get(file)) for file, text in sorted(args.files.items())],
+        # Never with an owner: the engine then looks up the container's user by name, and refuses a number.
+        uploads=[
+            docker.ContainerUploadArgs(file=file, content=text) for file, text in sorted(args.files.items())
+        ],
         # The provider unpacks files at `/`, which the engine refuses where the root is read-only.
         read_only=not args.files,
         tmpfs=None if args.files else {"/tmp": _TMP},  # noqa: S108
@@ -158,11 +160,6 @@ def make_container(
             delete_before_replace=True,
         ),
     )
-
-
-def _upload(file: str, text: pulumi.Input[str], owner: int | None) -> docker.ContainerUploadArgs:
-    number = None if owner is None else str(owner)
-    return docker.ContainerUploadArgs(file=file, content=text, owner=number, group=number)
 
 
 def _device_request(gpus: Sequence[str]) -> docker.ContainerDeviceRequestArgs:

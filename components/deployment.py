@@ -7,7 +7,8 @@ import pulumi
 from components import server_files
 from components.batching import BatchingConfig, BatchingConfigArgs
 from components.config_plan import ConfigPlan
-from components.config_volume import ConfigVolume, ConfigVolumeArgs, PublishedFile
+from components.config_volume import ConfigVolume, ConfigVolumeArgs, PublishedFile, script
+from components.container import Attachment
 from components.envoy import EnvoyFrontEnd, EnvoyFrontEndArgs
 from components.envoy_secrets import Secrets
 from components.gpu_node import GpuNode, GpuNodeArgs
@@ -15,6 +16,8 @@ from components.outputs import StackOutputs, stack_outputs
 from components.plan import NodePlan, Plan, make_plan
 from components.settings import Settings
 from components.tf_serving import TfServingInstance, TfServingInstanceArgs
+
+_PATIENCE_BESIDE_LOADING_S = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +85,8 @@ class ServingDeployment(pulumi.ComponentResource):
         self.register_outputs(self.outputs.model_dump())
 
     def _config(self, plan: ConfigPlan, node: NodePlan) -> ConfigVolume:
-        instance = node.instances_of(plan.pool)[0]
+        instances = node.instances_of(plan.pool)
+        instance = instances[0]
         texts: dict[str, pulumi.Input[str]] = {**server_files.server_files(instance)}
         if batching := server_files.batching_file(instance):
             texts[batching] = self._batching[plan.pool].text
@@ -91,6 +95,14 @@ class ServingDeployment(pulumi.ComponentResource):
             ConfigVolumeArgs(
                 plan=plan,
                 files={name: PublishedFile(text=text) for name, text in texts.items()},
+                later=[server_files.models_file(instance), server_files.serving_file(instance)],
+                then=script("models.sh"),
+                then_files={"settings": server_files.models_settings(instances)},
+                attachments=[
+                    Attachment(network=self._nodes[plan.node].serving_network, address=str(plan.address))
+                ],
+                mounts=dict(instance.model_mounts),
+                patience_s=instance.load_timeout_s + _PATIENCE_BESIDE_LOADING_S,
                 image=self._nodes[plan.node].images["server"],
             ),
             self._options(plan.node, plan.former_name),

@@ -21,6 +21,7 @@ from components.envoy_config import (
     typed,
 )
 from components.envoy_edge import tracing_clusters
+from components.envoy_route_parts import header
 from components.plan import GRPC_PORT, REST_PORT, Endpoint, FrontEndPlan, PoolPlan
 from components.settings import ADMIN_PORT
 
@@ -42,6 +43,7 @@ _PING_S = 30
 # failed in a pool of two that was rolled.
 _MIN_RETRIES = 128
 _LEAST_RETRY_PERCENT = 20.0
+_INTERNAL_ERROR = {"http_response_headers_match": {"headers": [header(":status", "500")]}}
 
 
 def clusters(front_end: FrontEndPlan) -> list[Config]:
@@ -127,9 +129,11 @@ def _pool_cluster(
         "common_lb_config": _lb_config(),
         "load_assignment": assignment,
         "health_checks": [_health_check(model) for model in pool.model_names[:_MOST_CHECKS]],
-        "outlier_detection": _outlier_detection(),
+        "outlier_detection": _outlier_detection(on_500="http_protocol_options" in protocol),
         "circuit_breakers": _circuit_breakers(front_end.spec.max_concurrent, len(pool.endpoints)),
-        "typed_extension_protocol_options": _protocol_options(protocol),
+        "typed_extension_protocol_options": _protocol_options(
+            protocol, {"outlier_detection": {"error_matcher": _INTERNAL_ERROR}}
+        ),
     }
 
 
@@ -168,13 +172,16 @@ def _health_check(model: str) -> Config:
     }
 
 
-def _outlier_detection() -> Config:
+def _outlier_detection(*, on_500: bool) -> Config:
     return {
         # Connection failures, resets and timeouts eject. A 503 is a full batching queue: ejecting on it moves
         # the load onto the other GPUs (2927/7/2922/474 requests instead of a quarter each).
         "split_external_local_origin_errors": True,
         "consecutive_local_origin_failure": 2,
-        "enforcing_consecutive_5xx": 0,
+        # Over REST 500 counts and nothing else: what a GPU that went wrong answers. Over gRPC Envoy 1.40 asks
+        # no matcher, and UNAVAILABLE, a full queue, would count too: there it is only tried elsewhere.
+        "consecutive_5xx": 5,
+        "enforcing_consecutive_5xx": 100 if on_500 else 0,
         "enforcing_consecutive_gateway_failure": 0,
         "enforcing_success_rate": 0,
         "enforcing_local_origin_success_rate": 0,
@@ -221,8 +228,9 @@ def _retry_percent(instances: int) -> float:
     return round(min(100.0, max(_LEAST_RETRY_PERCENT, 150 / (instances - 1))), 1)
 
 
-def _protocol_options(protocol: Config) -> Config:
+def _protocol_options(protocol: Config, more: Mapping[str, object] | None = None) -> Config:
     options = {
+        **(more or {}),
         "common_http_protocol_options": {"idle_timeout": seconds(_IDLE_S)},
         "explicit_http_config": protocol,
     }

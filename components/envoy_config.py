@@ -13,6 +13,8 @@ CONFIG_FOLDER = "/config"
 MIB = 1024 * 1024
 CONNECTION_BUFFER_BYTES = MIB
 """Envoy's own default, written out. Requests that may be tried again are held beyond it, per virtual host."""
+INTERNAL_ERRORS = "13|2|15"
+"""gRPC's INTERNAL, UNKNOWN and DATA_LOSS: 500 over REST, what a GPU that went wrong answers."""
 
 # A try may take this share of the whole, so that a server that hangs leaves time for a second, full try.
 _TRY_SHARE = 0.4
@@ -41,6 +43,11 @@ def socket_address(address: str, port: int) -> Config:
 def set_header(name: str, value: str) -> Config:
     """A header that replaces one of the same name, and is left out when its value comes to nothing."""
     return {"header": {"key": name, "value": value}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}
+
+
+def matches(name: str, regex: str) -> Config:
+    """Matches a header whose whole value matches."""
+    return {"name": name, "string_match": {"safe_regex": {"regex": regex}}}
 
 
 def from_file(name: str) -> Config:

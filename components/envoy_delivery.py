@@ -54,7 +54,7 @@ class Delivery:
             first=_script(rehearsal),
             then=f'stage {_FILES} "$volume" {_words(self._envoy)}\n',
             then_files=envoy_files(plan),
-            attachments=[Attachment(network=self.network, address=str(plan.publisher_address))],
+            attachments=[Attachment(network=self.network, address=str(plan.config.address))],
             memory_mib=_MEMORY_MIB,
             patience_s=_PATIENCE_S,
             image=self.image,

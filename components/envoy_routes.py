@@ -4,9 +4,11 @@ from collections.abc import Sequence
 
 from components.envoy_config import (
     ADMIN_CLUSTER,
+    INTERNAL_ERRORS,
     MIB,
     Config,
     extension,
+    matches,
     metrics_cluster,
     seconds,
     set_header,
@@ -34,7 +36,8 @@ def rest_virtual_host(front_end: FrontEndPlan) -> Config:
         **_virtual_host("rest", front_end),
         "retry_policy": {
             **_retry_policy(front_end, "retriable-status-codes"),
-            "retriable_status_codes": [503],  # a full batching queue: another GPU may have room
+            # A full batching queue: another GPU may have room. A GPU that fails: another may be well.
+            "retriable_status_codes": [503, 500],
         },
         **rest_routes(front_end),
     }
@@ -44,7 +47,10 @@ def grpc_virtual_host(front_end: FrontEndPlan) -> Config:
     """What may be asked over gRPC."""
     return {
         **_virtual_host("grpc", front_end),
-        "retry_policy": _retry_policy(front_end, "unavailable"),
+        "retry_policy": {
+            **_retry_policy(front_end, "unavailable,retriable-headers"),
+            "retriable_headers": [matches("grpc-status", INTERNAL_ERRORS)],
+        },
         **grpc_routes(front_end),
     }
 

@@ -6,6 +6,8 @@ from components.plan import GRPC_PORT, REST_PORT
 from components.server_spec import Server
 
 BINARY = "/usr/bin/tensorflow_model_server"
+MODELS_POLL_S = 5
+"""How often a server reads its list of models again; each time it writes two lines into its log."""
 
 # TensorFlow counts them: what is below the number is not logged.
 _LOG_LEVELS = ("info", "warning", "error")
@@ -25,8 +27,10 @@ def server_arguments(instance: Server) -> tuple[str, ...]:
         "monitoring_config_file": server_files.path(server_files.monitoring_file()),
         "enable_batching": True if batching else None,
         "batching_parameters_file": server_files.path(batching) if batching else None,
+        "model_config_file_poll_wait_seconds": MODELS_POLL_S,
         # A label may then name a version that is still loading; else a cold start with labels never ends.
-        "allow_version_labels_for_unavailable_models": True if _has_labels(instance) else None,
+        # Also without labels: the first one is to reach servers that run.
+        "allow_version_labels_for_unavailable_models": True,
         "per_process_gpu_memory_fraction": instance.gpu_memory.fraction,
         "grpc_max_threads": instance.threads.grpc_max,
         "rest_api_num_threads": instance.threads.rest,
@@ -58,10 +62,6 @@ def server_environment(instance: Server) -> tuple[str, ...]:
 def _options(instance: Server) -> dict[str, str | int | bool]:
     options: dict[str, str | int | bool] = instance.server.model_dump(exclude_none=True)
     return {**options, "xla_gpu_compilation_enabled": True} if instance.needs_gpu_xla else options
-
-
-def _has_labels(instance: Server) -> bool:
-    return any(model.labels for model in instance.models)
 
 
 def _text(value: str | float | bool) -> str:

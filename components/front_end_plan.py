@@ -72,7 +72,6 @@ class FrontEndPlan:
     """On the network that can publish ports."""
     config: ConfigPlan
     """The volume with its files, and the container that stages them there."""
-    publisher_address: IPv4Address
     acceptance: str
     """The container that has Envoy take its files; unique on the Docker Engine."""
     acceptance_address: IPv4Address

@@ -5,6 +5,7 @@ As `plan.py`: plain, ordered data. What is made of it is in `kubernetes_manifest
 
 from dataclasses import dataclass
 from ipaddress import IPv4Address
+from typing import Any
 
 from components.config_plan import ConfigPlan
 from components.edge_settings import Tls
@@ -21,7 +22,7 @@ from components.kubernetes_settings import (
     OnNodes,
 )
 from components.labels import Labels, labels
-from components.model_plan import ModelPlan, model_plans
+from components.model_plan import ModelPlan, models_of
 from components.plan import ThreadCounts, thread_counts
 from components.pool_settings import Batching, GpuMemory, Memory, ServerOptions
 from components.settings import Rollout
@@ -30,17 +31,7 @@ from components.types import STACK_OF_OBJECTS
 # The pod leaves the Service's addresses, and Envoy asks for them every five seconds.
 DNS_LAG_S = 10
 _NONE = IPv4Address(0)
-_NO_CONFIG = ConfigPlan(
-    name="",
-    former_name=None,
-    node="",
-    pool="",
-    volume="",
-    container="",
-    image="",
-    volume_labels=(),
-    labels=(),
-)
+_NO_CONFIG: Any = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +46,8 @@ class ServersPlan:
     image: str
     version: str
     models: tuple[ModelPlan, ...]
+    model_mounts: tuple[tuple[str, str], ...]
+    """Folders in the container, and which of the volume is seen there."""
     needs_gpu_xla: bool
     batching: Batching | None
     gpu_memory: GpuMemory
@@ -182,7 +175,7 @@ def _servers(settings: KubernetesSettings, pool: KubernetesPool, stack: str, own
         raise ValueError(f"{image} names no version: these settings did not pass the rules")
     name = f"{stack}-{pool.name}"
     nodes = next(nodes for nodes in settings.node_pools if nodes.name == pool.nodes.pool)
-    models = model_plans(pool.models, "/")
+    models = models_of(pool, "/")
     said = {"role": "instance", "pool": pool.name}
     return ServersPlan(
         pool=pool.name,
@@ -190,7 +183,8 @@ def _servers(settings: KubernetesSettings, pool: KubernetesPool, stack: str, own
         host=_host(settings, name),
         image=image,
         version=version,
-        models=models,
+        models=models.plans,
+        model_mounts=models.mounts,
         needs_gpu_xla=any(model.optimized and model.optimized.kind == "xla" for model in pool.models),
         batching=pool.batching,
         gpu_memory=pool.gpu_memory,
@@ -209,7 +203,7 @@ def _servers(settings: KubernetesSettings, pool: KubernetesPool, stack: str, own
         labels=_labels(stack, owner, {**said, "load-timeout-s": str(pool.load_timeout_s)}),
         selector=labels(stack, said),
         # A label cannot hold a comma.
-        annotations=(("tf-serving.models", ",".join(sorted(model.name for model in models))),),
+        annotations=(("tf-serving.models", ",".join(sorted(model.name for model in models.plans))),),
     )
 
 

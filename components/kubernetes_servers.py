@@ -252,18 +252,22 @@ def _model_volumes(servers: ServersPlan) -> list[Json]:
     if volume.image is not None:
         return [{"name": _MODELS, "emptyDir": {}}]
     return [
-        {"name": f"{_MODELS}-{position}", "hostPath": {"path": model.source, "type": "Directory"}}
-        for position, model in enumerate(servers.models)
+        {"name": f"{_MODELS}-{position}", "hostPath": {"path": source, "type": "Directory"}}
+        for position, (_, source) in enumerate(servers.model_mounts)
     ]
 
 
 def _model_mounts(servers: ServersPlan) -> list[Json]:
     volume = servers.volume
     if volume.claim is not None:
-        return [mount(_MODELS, model.target, sub_path=model.source.lstrip("/")) for model in servers.models]
+        return [
+            mount(_MODELS, target, sub_path=source.lstrip("/")) for target, source in servers.model_mounts
+        ]
     if volume.image is not None:
         return [mount(_MODELS, _TARGET)]
-    return [mount(f"{_MODELS}-{position}", model.target) for position, model in enumerate(servers.models)]
+    return [
+        mount(f"{_MODELS}-{position}", target) for position, (target, _) in enumerate(servers.model_mounts)
+    ]
 
 
 _TARGET = "/models"
@@ -271,7 +275,7 @@ _TARGET = "/models"
 
 def _unpacker(servers: ServersPlan, image: str) -> Json:
     """Copies the models from their image before the server starts; it sees no GPU."""
-    folders = [folder for model in servers.models for folder in (model.source, model.target)]
+    folders = [folder for target, source in servers.model_mounts for folder in (source, target)]
     limits: Mapping[str, str] = _amounts(servers)
     return {
         "name": "models",

@@ -18,21 +18,28 @@ def labels(stack: str, named: Mapping[str, str]) -> Labels:
 
 
 def instance_labels(
-    stack: str, *, owner: str, node: str, name: str, pool: Pool, slots: Sequence[Slot], models: Sequence[str]
+    stack: str, *, owner: str, node: Node, name: str, pool: Pool, slots: Sequence[Slot], models: Sequence[str]
 ) -> Labels:
-    """Labels of an instance; what gives up isolation is said, so that nothing does so unseen."""
-    given_up = {"sharing": pool.sharing, "all-gpus": pool.all_gpus}
+    """Labels of an instance; what is given up is said, so that nothing is unseen."""
+    given_up = {
+        "sharing": pool.sharing,
+        "all-gpus": pool.all_gpus,
+        "share-cpus": node.share_cpus,
+        "single": pool.single,
+        "unbatched": pool.unbatched,
+    }
     return labels(
         stack,
         {
             "owner": owner,
-            "node": node,
+            "node": node.name,
             "role": "instance",
             "instance": name,
             "pool": pool.name,
             "slot": ",".join(slot.name for slot in slots),
             "gpu": ",".join(slot.uuid for slot in slots),
-            "models": ",".join(sorted(models)),
+            # With a folder of models they come and go under a server that runs, and a label cannot.
+            **({} if pool.models_folder else {"models": ",".join(sorted(models))}),
             "load-timeout-s": str(pool.load_timeout_s),
             **{given: "true" for given, said in given_up.items() if said},
         },

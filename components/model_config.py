@@ -1,6 +1,6 @@
 """`models.config`: the models of one server (config/model_server_config.proto of the server)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from components.model_plan import ModelPlan
 from components.model_settings import VersionPolicy
@@ -8,8 +8,20 @@ from components.text_proto import Message, Value, render
 
 
 def models_config(models: Sequence[ModelPlan]) -> str:
-    """The text of `models.config`."""
-    return render({"model_config_list": {"config": tuple(_config(model) for model in models)}})
+    """The text of `models.config`; comments say it once more, as `data/models.sh` reads it."""
+    comments = "".join(f"#: {line}\n" for model in models for line in _lines(model))
+    return comments + render({"model_config_list": {"config": tuple(_config(model) for model in models)}})
+
+
+def _lines(model: ModelPlan) -> Iterator[str]:
+    policy = model.versions
+    yield f"model {model.name} {model.target}"
+    if policy.specific is not None:
+        yield f"versions {model.name} specific {' '.join(map(str, policy.specific))}"
+    else:
+        yield f"versions {model.name} {'all' if policy.all else f'latest {policy.latest or 1}'}"
+    for label, version in model.labels:
+        yield f"label {model.name} {label}={version}"
 
 
 def _config(model: ModelPlan) -> Message:

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from components.model_settings import ServedModel, VersionPolicy
+from components.pool_settings import Pool
+
+_TARGET = "/models"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,20 +21,36 @@ class ModelPlan:
     target: str
 
 
-def model_plans(models: Sequence[ServedModel], project_folder: str) -> tuple[ModelPlan, ...]:
-    """Every model of a pool; `project_folder` is what a relative path is relative to."""
-    return tuple(_model_plans(models, PurePosixPath(project_folder)))
+@dataclass(frozen=True, kw_only=True)
+class Models:
+    """What a pool's servers serve, and the folders that they see for it: in the container, on the node."""
+
+    plans: tuple[ModelPlan, ...]
+    mounts: tuple[tuple[str, str], ...]
 
 
-def _model_plans(models: Sequence[ServedModel], project_folder: PurePosixPath) -> Iterator[ModelPlan]:
+def models_of(pool: Pool, project_folder: str) -> Models:
+    """Models and mounts of a pool; `project_folder` is what a relative path is relative to."""
+    folder = PurePosixPath(project_folder)
+    whole = folder / pool.models_folder if pool.models_folder else None
+    plans = tuple(_model_plans(pool.models, folder, whole))
+    if whole is not None:
+        return Models(plans=plans, mounts=((_TARGET, str(whole)),))
+    return Models(plans=plans, mounts=tuple((plan.target, plan.source) for plan in plans))
+
+
+def _model_plans(
+    models: Sequence[ServedModel], project_folder: PurePosixPath, whole: PurePosixPath | None
+) -> Iterator[ModelPlan]:
     for model in models:
         # The model, and beside an optimized form the original that clients fall back to.
         paths = (model.optimized.path, model.path) if model.optimized else (model.path,)
         for name, path in zip(model.served_names, paths, strict=False):
+            source = project_folder / path  # an absolute path stands for itself
             yield ModelPlan(
                 name=name,
                 versions=model.versions,
                 labels=tuple(sorted(model.labels.items())),
-                source=str(project_folder / path),  # an absolute path stands for itself
-                target=f"/models/{name}",
+                source=str(source),
+                target=f"{_TARGET}/{name if whole is None else source.relative_to(whole)}",
             )

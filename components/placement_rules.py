@@ -184,12 +184,16 @@ def addresses_are_apart(settings: Settings) -> Iterator[Problem]:
 
 
 def subnets_have_room(settings: Settings) -> Iterator[Problem]:
-    """Each slot has an address of its own, and so has each instance on a shared one."""
+    """Each slot has an address, each instance on a shared one, and what publishes a pool's files."""
+    pools = Counter(node for node, _ in {(placed.node, placed.pool.name) for placed in placements(settings)})
     sharers = Counter(placed.node for placed in placements(settings) if placed.pool.sharing)
     for n, node in enumerate(settings.nodes):
-        room = addresses.room_for_sharers(node.subnet, slots_of(node).values())
+        further = max(0, pools[node.name] - addresses.PLACES_OF_PUBLISHERS)
+        room = addresses.room_for_sharers(node.subnet, slots_of(node).values()) - further
         if sharers[node.name] > room:
-            message = f"has room for {room} instances on shared slots, not for {sharers[node.name]}"
+            message = (
+                f"has no room for {sharers[node.name]} instances on shared slots of {pools[node.name]} pools"
+            )
             yield Problem(f"nodes[{n}].subnet", f"{message}; take a larger one", str(node.subnet))
 
 

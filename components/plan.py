@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 
 from components import addresses
-from components.config_plan import ConfigPlan, config_plan
+from components.config_plan import ConfigPlan, config_plan, config_volume
 from components.facts import server_version
 from components.front_end_plan import Endpoint, FrontEndPlan, PoolPlan, routed_models
 from components.labels import instance_labels, labels, node_facts
-from components.model_plan import ModelPlan, model_plans
+from components.model_plan import ModelPlan, models_of
 from components.node_settings import Node
 from components.pool_settings import Batching, GpuMemory, Memory, Pool, ServerOptions, SlotGroup
 from components.settings import Rollout, Settings
@@ -69,6 +69,8 @@ class InstancePlan:
     image: str
     version: str
     models: tuple[ModelPlan, ...]
+    model_mounts: tuple[tuple[str, str], ...]
+    """Folders in the container, and which of the node is seen there, read-only."""
     needs_gpu_xla: bool
     batching: Batching | None
     gpu_memory: GpuMemory
@@ -190,6 +192,7 @@ class _Builder:
         self.stack = stack
         self.owner = settings.owner or stack
         self.project_folder = project_folder
+        self.nodes = {node.name: node for node in settings.nodes}
         self.slots = {node.name: slots_of(node) for node in settings.nodes}
         self.placements: dict[str, list[_Placement]] = {node.name: [] for node in settings.nodes}
         self.former_nodes = {node.name: node.renamed_from or node.name for node in settings.nodes}
@@ -236,11 +239,7 @@ class _Builder:
             serving_network=_network(f"{networks}-serving", serving),
             front_network=_network(f"{networks}-front", front),
             instances=instances,
-            configs=tuple(
-                self._config(node.name, pool)
-                for pool in self.settings.pools
-                if any(instance.pool == pool.name for instance in instances)
-            ),
+            configs=tuple(self._configs(node, serving, instances)),
             front_end=self._front_end(node, serving, front, instances),
             # Not the owner: another label replaces a network, and all that is attached to it goes first.
             network_labels=labels(self.stack, {"role": "network"}),
@@ -261,7 +260,7 @@ class _Builder:
         version = server_version(image)
         if version is None:
             raise ValueError(f"{image} names no version: these settings did not pass the rules")
-        models = model_plans(pool.models, self.project_folder)
+        models = models_of(pool, self.project_folder)
         return InstancePlan(
             name=name,
             former_names=placement.former_names,
@@ -272,7 +271,8 @@ class _Builder:
             address=address,
             image=image,
             version=version,
-            models=models,
+            models=models.plans,
+            model_mounts=models.mounts,
             needs_gpu_xla=any(model.optimized and model.optimized.kind == "xla" for model in pool.models),
             batching=pool.batching,
             gpu_memory=pool.gpu_memory,
@@ -283,23 +283,37 @@ class _Builder:
             load_timeout_s=pool.load_timeout_s,
             request_timeout_s=self.settings.front_end.request_timeout_s,
             rollout=self.settings.rollout,
-            config_volume=self._config(placement.node, pool).volume,
+            config_volume=config_volume(self.stack, placement.node, pool.name),
             follows=placement.follows,
             labels=instance_labels(
                 self.stack,
                 owner=self.owner,
-                node=placement.node,
+                node=self.nodes[placement.node],
                 name=name,
                 pool=pool,
                 slots=placement.slots,
-                models=[model.name for model in models],
+                models=[model.name for model in models.plans],
             ),
         )
 
-    def _config(self, node: str, pool: Pool) -> ConfigPlan:
-        former = self.former_nodes[node], pool.renamed_from or pool.name
-        image = self.settings.images.server
-        return config_plan(self.stack, self.owner, node, pool.name, former=former, image=image)
+    def _configs(
+        self, node: Node, serving: IPv4Network, instances: tuple[InstancePlan, ...]
+    ) -> Iterator[ConfigPlan]:
+        here = {instance.pool for instance in instances}
+        pools = [pool for pool in self.settings.pools if pool.name in here]
+        taken = (instance.address for instance in instances)
+        names = (pool.name for pool in pools)
+        places = addresses.of_publishers(serving, self.slots[node.name].values(), taken, names)
+        for pool in pools:
+            yield config_plan(
+                self.stack,
+                self.owner,
+                node.name,
+                pool.name,
+                former=(self.former_nodes[node.name], pool.renamed_from or pool.name),
+                address=places[pool.name],
+                image=self.settings.images.server,
+            )
 
     def _front_end(
         self, node: Node, serving: IPv4Network, front: IPv4Network, instances: tuple[InstancePlan, ...]
@@ -337,11 +351,11 @@ class _Builder:
                 pool="",
                 volume=f"{self.stack}.{name}-config",
                 container=f"{self.stack}.{name}-publisher",
+                address=addresses.envoy_publisher(serving),
                 image=self.settings.images.envoy,
                 volume_labels=labels(self.stack, {"node": node.name, "role": "config"}),
                 labels=labels(self.stack, {**said, "role": "publisher", **node_facts(node)}),
             ),
-            publisher_address=addresses.envoy_publisher(serving),
             acceptance=f"{self.stack}.{name}-acceptance",
             acceptance_address=addresses.envoy_acceptance(serving),
             acceptance_labels=labels(self.stack, {**said, "role": "acceptance"}),

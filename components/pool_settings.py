@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
 from pydantic import Field, PlainValidator, WithJsonSchema
@@ -10,7 +11,7 @@ from components.base import Model, repeated
 from components.errors import Problem
 from components.model_settings import ServedModel
 from components.routing_settings import Balancing, Traffic
-from components.types import MOST_MIB, SLOT_PART, RawFile, Slug
+from components.types import MOST_MIB, SLOT_PART, ModelPath, RawFile, Slug
 
 
 class Batching(Model):
@@ -196,6 +197,9 @@ class Pool(Model):
     """The name before, for one `up`: Pulumi then sees the same resources."""
     models: Annotated[tuple[ServedModel, ...], Field(min_length=1, max_length=100)]
     """What each of its instances serves."""
+    models_folder: ModelPath | None = None
+    """A folder of the node that holds all of them, mounted once: servers that run then take up a model that
+    is added or removed. Without it each model has a mount of its own, and another one replaces them."""
     models_file: RawFile | None = None
     """A `models.config` instead of `models`; base_path in it is the folder on the node."""
     slots: Annotated[tuple[SlotGroup, ...], Field(min_length=1)]
@@ -204,8 +208,12 @@ class Pool(Model):
     """Share slots with other pools that say so too, without isolation between them. Not in prod."""
     all_gpus: bool = False
     """One instance with all GPUs of a slot group; a SavedModel computes on the first alone. Not in prod."""
+    single: bool = False
+    """Its models may be down while its one instance is replaced: the policy pack asks for this in prod."""
     batching: Batching | None = None
     """Unset: no batching, each request runs alone."""
+    unbatched: bool = False
+    """Its models cannot be batched: where `batching` is unset, the policy pack asks for this in prod."""
     batching_file: RawFile | None = None
     """A batching parameters file instead of `batching`; without num_batch_threads in it, 2 are taken."""
     client_batch_size: Annotated[int, Field(ge=1)] | None = None
@@ -229,9 +237,11 @@ class Pool(Model):
 
     def _rules(self) -> Iterator[Problem]:
         yield from self._models_are_told_apart()
+        yield from self._models_lie_in_their_folder()
         yield from self._batches_can_fill()
         yield from self._requests_fit_a_batch()
         yield from self._one_way_to_take_gpus()
+        yield from self._batched_or_not()
 
     def _models_are_told_apart(self) -> Iterator[Problem]:
         """A server refuses two models of one name; an original that is kept has a name too."""
@@ -241,6 +251,21 @@ class Pool(Model):
             for original in names.intersection(model.served_names[1:]):
                 message = f"{original} is also a model of the pool"
                 yield Problem(f"models[{m}].optimized.keep_original", message)
+
+    def _models_lie_in_their_folder(self) -> Iterator[Problem]:
+        """What lies outside the one folder that is mounted, no server sees."""
+        if self.models_folder is None:
+            return
+        folder = PurePosixPath(self.models_folder)
+        for m, model in enumerate(self.models):
+            paths = {"path": model.path} | (
+                {"optimized.path": model.optimized.path} if model.optimized else {}
+            )
+            for key, path in paths.items():
+                if folder not in PurePosixPath(path).parents:
+                    yield Problem(f"models[{m}].{key}", f"is not inside models_folder {folder}", path)
+                elif any(character.isspace() for character in path):
+                    yield Problem(f"models[{m}].{key}", "cannot hold a blank beside models_folder", path)
 
     def _batches_can_fill(self) -> Iterator[Problem]:
         """Each waiting request holds a thread, so fewer threads than max_batch_size never fill a batch."""
@@ -273,6 +298,11 @@ class Pool(Model):
             yield Problem("all_gpus", "needs whole GPUs: a process sees only one part of a GPU", parts)
         if self.sharing and self.all_gpus:
             yield Problem("all_gpus", "cannot be combined with sharing")
+
+    def _batched_or_not(self) -> Iterator[Problem]:
+        """Both at once say nothing."""
+        if self.unbatched and self.batching is not None:
+            yield Problem("unbatched", "cannot be combined with batching", True)
 
     def grpc_threads(self) -> int:
         """gRPC requests that may be in flight; 0 where that is left to a server that does not batch."""

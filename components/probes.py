@@ -21,6 +21,20 @@ def http_probe(port: int, paths: Sequence[str]) -> tuple[str, ...]:
     return ("CMD", "/bin/bash", "-c", _SCRIPT, "probe", str(port), *paths)
 
 
+# The list is read each time: it changes under a server that runs.
+_SERVING_SCRIPT = r"""port=$1 serving=$2; shift 2
+while read -r model; do
+  if [[ $model ]]; then set -- "$@" "/v1/models/$model/metadata"; fi
+done <"$serving" || exit 1
+"""
+
+
+def serving_probe(port: int, serving: str) -> tuple[str, ...]:
+    """A health check that passes when every model of a list in the container, a name a line, is loaded."""
+    script = _SERVING_SCRIPT + _SCRIPT.partition("\n")[2]
+    return ("CMD", "/bin/bash", "-c", script, "probe", str(port), serving)
+
+
 def model_paths(models: Sequence[str]) -> tuple[str, ...]:
     """Paths that answer 200 only while a version of the model is loaded.
 

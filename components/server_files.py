@@ -1,14 +1,17 @@
 """The files that a server reads, on the volume of its pool.
 
 What it reads once, as it starts, has a name with a hash of the text: another text is another argument of the
-server, so that it is replaced, and one that is not replaced yet still finds its own when it starts again.
+server, so that it is replaced, and one that is not replaced yet still finds its own when it starts again. The
+list of models is changed in place.
 """
 
 import hashlib
+from collections.abc import Sequence
 
 from components.batching_parameters import batching_parameters
 from components.model_config import models_config
 from components.monitoring import monitoring_config
+from components.plan import REST_PORT, InstancePlan
 from components.server_spec import Server
 
 FOLDER = "/config"
@@ -16,7 +19,7 @@ FOLDER = "/config"
 
 
 def server_files(instance: Server) -> dict[str, str]:
-    """Text by name of all files of an instance; those of a pool's instances are the same."""
+    """Text by name of all that an instance reads; a pool's instances have the same."""
     files = {models_file(instance): models_config(instance.models), monitoring_file(): monitoring_config()}
     batching = batching_file(instance)
     if batching is not None and instance.batching is not None:
@@ -25,8 +28,24 @@ def server_files(instance: Server) -> dict[str, str]:
 
 
 def models_file(instance: Server) -> str:
-    """Name of the list of models."""
-    return _named("models", models_config(instance.models))
+    """Name of the list of models, which servers read again and again: what they see at /models is in it.
+
+    Other mounts replace the servers; those that are not replaced yet must not read of folders that they lack.
+    """
+    return _named("models", repr(instance.model_mounts))
+
+
+def serving_file(instance: Server) -> str:
+    """Name of the list of models that a health check asks for, beside that list (`data/models.sh`)."""
+    return f"{models_file(instance)}.serving"
+
+
+def models_settings(instances: Sequence[InstancePlan]) -> str:
+    """What `data/models.sh` is told of a pool's instances on a node."""
+    first = instances[0]
+    lines = [f"file {models_file(first)}", f"wait {first.load_timeout_s}"]
+    lines += [f"instance {instance.name} {instance.address}/{REST_PORT}" for instance in instances]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def monitoring_file() -> str:

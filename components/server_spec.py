@@ -19,6 +19,10 @@ class Server(Protocol):
         """What it serves."""
 
     @property
+    def model_mounts(self) -> tuple[tuple[str, str], ...]:
+        """Folders that it sees, and where each comes from."""
+
+    @property
     def needs_gpu_xla(self) -> bool:
         """Whether a model is compiled for the GPU."""
 

@@ -7,7 +7,7 @@ import pulumi
 from components import flags, server_files
 from components.container import Attachment, ContainerArgs, Health, VolumeMount, make_container
 from components.plan import GRPC_PORT, REST_PORT, InstancePlan
-from components.probes import PROBE_TIMEOUT_S, http_probe, model_paths
+from components.probes import PROBE_TIMEOUT_S, serving_probe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ def _container(plan: InstancePlan, network: pulumi.Input[str]) -> ContainerArgs:
         arguments=flags.server_arguments(plan),
         environment=flags.server_environment(plan),
         user="0:0",
-        mounts={model.target: model.source for model in plan.models},
+        mounts=dict(plan.model_mounts),
         volumes={server_files.FOLDER: VolumeMount(volume=plan.config_volume)},
         attachments=[Attachment(network=network, address=str(plan.address))],
         gpus=[slot.uuid for slot in plan.slots],
@@ -80,9 +80,10 @@ def _container(plan: InstancePlan, network: pulumi.Input[str]) -> ContainerArgs:
         memory_mib=plan.memory.container_mib,
         shm_mib=plan.memory.shm_mib,
         health=Health(
-            probe=http_probe(REST_PORT, model_paths([model.name for model in plan.models])),
+            probe=serving_probe(REST_PORT, server_files.path(server_files.serving_file(plan))),
             interval_s=plan.rollout.health_interval_s,
-            timeout_s=PROBE_TIMEOUT_S * len(plan.models) + PROBE_TIMEOUT_S,
+            # Models that answer do so at once; the first that does not ends the probe.
+            timeout_s=3 * PROBE_TIMEOUT_S,
             patience_s=plan.load_timeout_s,
         ),
         stop_timeout_s=plan.rollout.stop_timeout_s,

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
+from bench.measure import machine
 from drills import report
 from drills.scenarios import PLAYS, Play
-from drills.stage import Stage, machine, stage
+from drills.stage import Stage, stage
 from toolchain.pulumi import ensure
 
 

@@ -1,7 +1,6 @@
 """What a drill is played on: an engine of its own with a stack of four instances, and clients that ask."""
 
 import math
-import os
 import signal
 import subprocess
 import sys
@@ -199,14 +198,3 @@ def variant(engine: DockerCli, name: str, *environment: str) -> str:
     engine.run("commit", *changes, container, image)
     engine.run("rm", container)
     return image
-
-
-def machine() -> str:
-    """This machine, in words."""
-    cpu = next(
-        line.partition(":")[2].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if line.startswith("model name")
-    )
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{os.cpu_count()} cores of {cpu}, {memory:.0f} GiB"

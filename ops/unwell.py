@@ -9,6 +9,9 @@ from ops import labels
 from ops.hosts import Host
 
 _LOG_LINES = 12
+# Exit codes of a publisher that gave up. Those above are of one that was killed: with its engine, as a rule
+# after its work, and else Pulumi has it as failed and makes it anew.
+_FAILED = range(1, 128)
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ def _on(stack: str, node: str, host: Host) -> Iterator[Unwell]:
         if state["Status"] == "running" and status == "healthy":
             continue
         role = (container.get("Config", {}).get("Labels") or {}).get(labels.ROLE)
-        if role in labels.ENDING and state["Status"] == "exited" and state["ExitCode"] == 0:
+        if role in labels.ENDING and state["Status"] == "exited" and state["ExitCode"] not in _FAILED:
             continue
         probes = health.get("Log") or [{}]
         log = host.docker("logs", "--tail", str(_LOG_LINES), name)

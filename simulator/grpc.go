@@ -21,7 +21,7 @@ import (
 	"tf-serving-simulator/internal/wire"
 )
 
-// Headers (REST) and initial metadata (gRPC) that say who answered; the real server has neither.
+// Headers (REST) and metadata (gRPC: initial, or trailing with an error) that say who answered; the real server has neither.
 const (
 	gpuHeader   = "x-simulator-gpu"
 	modelHeader = "x-simulator-model"
@@ -47,7 +47,12 @@ func answer[R any](ctx context.Context, i *inference, api, model string, run fun
 	if held != nil {
 		header.Set(modelHeader, servedBy(held))
 	}
-	_ = grpc.SetHeader(ctx, header) // fails only where the client is gone
+	tell := grpc.SetHeader
+	if err != nil {
+		// The real server sends an error as trailers alone; what is begun by a header, Envoy cannot try again.
+		tell = grpc.SetTrailer
+	}
+	_ = tell(ctx, header) // fails only where the client is gone
 	return response, err
 }
 

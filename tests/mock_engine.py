@@ -83,7 +83,7 @@ class Engine:
             found
             for found in self.of_type(CONTAINER)
             for mount in found.inputs.get("mounts", [])
-            if (mount["source"], mount["readOnly"]) == (volume, False)
+            if (mount["type"], mount["source"], mount["readOnly"]) == ("volume", volume, False)
         ]
         folder = "/publish/files/"
         put = uploads(publisher)

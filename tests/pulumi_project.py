@@ -77,13 +77,16 @@ class Project:
         )
         return outputs
 
-    def pulumi(self, *arguments: str, check: bool = True, cwd: Path | None = None) -> Run:
-        """Run the CLI to its end, in the project's folder or in another one."""
+    def pulumi(
+        self, *arguments: str, check: bool = True, cwd: Path | None = None, given: str | None = None
+    ) -> Run:
+        """Run the CLI to its end, in the project's folder or in another one; `given` is what it reads."""
         command: Sequence[str] = [self._pulumi, *arguments, "--non-interactive", "--color", "never"]
         done = subprocess.run(
             command,
             cwd=cwd or self.folder,
             env=self.env,
+            input=given,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

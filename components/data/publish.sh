@@ -6,10 +6,11 @@
 # FROM/list has a line for each file, `<mode> <owner or -> <name>`; the text is in FROM/files/<name>. A file
 # that the list no longer names stays for a while: what runs and is not changed yet may be started again.
 # Where there is a FROM/first.sh, it is read before that, and may end all of it.
-# Where there is a FROM/then.sh, it is read after that: it goes on from here, with the functions below.
+# Where there is a FROM/then.sh, it is read after that: it goes on from here, with the functions below. Files
+# that it puts there have the mode `later` in the list.
 #
 # FROM/done appears once all of it is done; that is what the health check asks for. Of tools it needs cat,
-# chmod, cp, ls, mkdir, mv, rm and sleep alone.
+# chmod, cp, ls, mkdir, mv, rm and sleep alone; for a file that not root owns, chown.
 set -euo pipefail
 
 from=$1
@@ -27,13 +28,10 @@ fail() {
 # put TEXT-FILE MODE OWNER NAME: the file VOLUME/NAME holds that text from one moment to the next.
 put() {
   local staged=$volume/.new.$4
-  rm -f "$staged"
-  (umask 077 && cp "$1" "$staged")
-  chmod "$2" "$staged"
-  # Root without its capabilities can give a file away, but cannot change it any more: so this comes last. It
-  # takes the owner from the upload, as there need not be a chown.
-  if [[ $3 != - ]]; then cp --attributes-only --preserve=ownership "$1" "$staged"; fi
-  if [[ -n $(type -P sync) ]]; then sync "$staged"; fi
+  rm -f "$staged" && (umask 077 && cp "$1" "$staged") && chmod "$2" "$staged" || return 1
+  # Root without its capabilities can give a file away, but cannot change it any more: so this comes last.
+  if [[ $3 != - ]]; then chown "$3:$3" "$staged" || return 1; fi
+  if [[ -n $(type -P sync) ]]; then sync "$staged" || return 1; fi
   mv -fT "$staged" "$volume/$4"
 }
 
@@ -60,15 +58,18 @@ if [[ -e $from/first.sh ]]; then
   . "$from/first.sh"
 fi
 
-names=()
+names=() put_now=()
 while read -r mode owner name; do
   if [[ -z $name ]]; then continue; fi
-  put "$from/files/$name" "$mode" "$owner" "$name"
+  if [[ $mode != later ]]; then
+    put "$from/files/$name" "$mode" "$owner" "$name"
+    put_now+=("$name")
+  fi
   names+=("$name")
 done <"$from/list"
 if ((${#names[@]})); then
   remember "${names[*]}"
-  say "published ${names[*]}"
+  say "published ${put_now[*]}"
 fi
 
 if [[ -e $from/then.sh ]]; then

@@ -54,6 +54,7 @@ def workload(resource: Resource) -> Workload:
         wait_timeout_s=reader.number(props.get("waitTimeout"), "waitTimeout", "probe"),
         stop_timeout_s=reader.number(props.get("stopTimeout"), "stopTimeout", "stop"),
         stop_signal=reader.text(props.get("stopSignal"), "stopSignal", "stop"),
+        removal_grace_s=reader.number(props.get("destroyGraceSeconds"), "destroyGraceSeconds", "stop"),
         has_init=reader.flag(props.get("init"), "init", "stop"),
         unread={name: tuple(found) for name, found in reader.unread.items()},
     )
@@ -160,14 +161,14 @@ def _by_variable(reader: Reader, env: Mapping[str, str], runtime: str | None) ->
 
 def _limits(reader: Reader, props: Mapping[str, object]) -> Limits:
     def mib(name: str) -> float | None:
-        return reader.number(props.get(name), name, "limits")
+        return reader.number(props.get(name), name, "memory")
 
     return Limits(
         memory_mib=mib("memory"),
         memory_swap_mib=mib("memorySwap"),
         shm_mib=mib("shmSize"),
-        cpu_set=reader.text(props.get("cpuSet"), "cpuSet", "limits"),
-        cpus=reader.number(props.get("cpus"), "cpus", "limits"),
+        cpu_set=reader.text(props.get("cpuSet"), "cpuSet", "cpus"),
+        cpus=reader.number(props.get("cpus"), "cpus", "cpus"),
     )
 
 

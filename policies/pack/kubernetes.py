@@ -23,6 +23,7 @@ _TEMPLATES: Mapping[str, tuple[str, ...]] = {
 _GPU_RESOURCE = re.compile(r"nvidia\.com/(gpu|mig-.+|gpu\..+)$")
 _VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$")
+_MIB = 2.0**20
 _POWERS = {
     None: 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
     "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50,
@@ -89,6 +90,16 @@ def workloads(resource: Resource) -> Iterator[Workload]:
             yield pod.container(container, place, init=first)
 
 
+def config_map(resource: Resource) -> tuple[str, dict[str, str]] | None:
+    """The name of a ConfigMap and its texts, or None for other resources."""
+    if kind(resource.type) != "ConfigMap":
+        return None
+    reader = Reader()
+    metadata = reader.mapping(resource.props.get("metadata"), "metadata", "name")
+    name = reader.text(metadata.get("name"), "metadata.name", "name") or resource.name
+    return name, _texts(reader, resource.props, "data")
+
+
 def service(resource: Resource) -> Service | None:
     """The view of a service, or None for other resources."""
     if kind(resource.type) != "Service":
@@ -143,12 +154,13 @@ class _Pod:
             env=env,
             labels=self.labels,
             gpus=tuple(_gpus(reader, props, path, env)),
-            limits=_limits(reader, props, path),
+            limits=_limits(reader, props, path, self.spec),
             ports=tuple(_host_ports(reader, props, path)),
             mounts=tuple(self._mounts(reader, props, path)),
             security=self._security(reader, props, path),
             probe=_probe(reader, props, path, "readinessProbe"),
             startup_probe=_probe(reader, props, path, "startupProbe"),
+            liveness_probe=_probe(reader, props, path, "livenessProbe"),
             restart=reader.text(self.spec.get("restartPolicy"), f"{self.path}.restartPolicy", "restart"),
             stop_timeout_s=reader.number(
                 self.spec.get("terminationGracePeriodSeconds"),
@@ -196,10 +208,12 @@ class _Pod:
             name = reader.text(item.get("name"), f"{at}.name", "mounts") or ""
             host = reader.mapping(sources.get(name, {}).get("hostPath"), f"{at}.hostPath", "mounts")
             where = reader.text(host.get("path"), f"{at}.hostPath.path", "mounts")
+            config = reader.mapping(sources.get(name, {}).get("configMap"), f"{at}.configMap", "mounts")
+            text = reader.text(config.get("name"), f"{at}.configMap.name", "mounts")
             yield Mount(
                 path=at,
-                kind="bind" if where else "volume",
-                source=where or name,
+                kind="bind" if where else "config" if text else "volume",
+                source=where or text or name,
                 target=reader.text(item.get("mountPath"), f"{at}.mountPath", "mounts") or "",
                 read_only=bool(reader.flag(item.get("readOnly"), f"{at}.readOnly", "mounts")),
             )
@@ -235,26 +249,45 @@ def _gpus(
         yield GpuRequest(path=f"{path}.securityContext.privileged", ids=("all",))
 
 
-def _limits(reader: Reader, props: Mapping[str, object], path: str) -> Limits:
-    resources = reader.mapping(props.get("resources"), f"{path}.resources", "limits")
+def _limits(reader: Reader, props: Mapping[str, object], path: str, spec: Mapping[str, object]) -> Limits:
+    at = f"{path}.resources"
+    resources = reader.mapping(props.get("resources"), at, "memory")
+    reader.mapping(props.get("resources"), at, "cpus")  # unknown as a whole, neither is known
 
     def amount(section: str, name: str) -> float | None:
-        at = f"{path}.resources.{section}.{name}"
-        holder = reader.mapping(resources.get(section), f"{path}.resources.{section}", "limits")
-        text = reader.text(holder.get(name), at, "limits")
-        if text is None:
-            return None
-        value = quantity(text)
-        if value is None:
-            reader.odd(text, at, "limits", "a quantity such as 512Mi")
-        return value
+        own = "cpus" if name == "cpu" else "memory"
+        holder = reader.mapping(resources.get(section), f"{at}.{section}", own)
+        return _amount(reader, holder.get(name), f"{at}.{section}.{name}", own)
 
     memory, request = amount("limits", "memory"), amount("requests", "memory")
+    shm = _shared_memory(reader, props, spec)
     return Limits(
-        memory_mib=None if memory is None else memory / 2**20,
-        memory_request_mib=None if request is None else request / 2**20,
+        memory_mib=None if memory is None else memory / _MIB,
+        memory_request_mib=None if request is None else request / _MIB,
+        shm_mib=None if shm is None else shm / _MIB,
         cpus=amount("limits", "cpu"),
     )
+
+
+def _shared_memory(reader: Reader, props: Mapping[str, object], spec: Mapping[str, object]) -> float | None:
+    """The size of what is mounted at /dev/shm, in bytes; None without one, or one without a size."""
+    mounts = reader.objects(props.get("volumeMounts"), "volumeMounts", "memory")
+    there = [item.get("name") for _, item in mounts if item.get("mountPath") == "/dev/shm"]  # noqa: S108
+    for at, volume in reader.objects(spec.get("volumes"), "volumes", "memory"):
+        if volume.get("name") in there and "emptyDir" in volume:
+            held = reader.mapping(volume.get("emptyDir"), f"{at}.emptyDir", "memory")
+            return _amount(reader, held.get("sizeLimit"), f"{at}.emptyDir.sizeLimit", "memory")
+    return None
+
+
+def _amount(reader: Reader, given: object, path: str, field_name: str) -> float | None:
+    text = reader.text(given, path, field_name)
+    if text is None:
+        return None
+    value = quantity(text)
+    if value is None:
+        reader.odd(text, path, field_name, "a quantity such as 512Mi")
+    return value
 
 
 def _host_ports(reader: Reader, props: Mapping[str, object], path: str) -> Iterator[Port]:

@@ -69,8 +69,12 @@ class Stack:
         return known or _node((workload,))
 
     def files(self, workload: Workload) -> dict[str, str]:
-        """Text that a container sees: put into it, or published to a volume that it mounts."""
+        """Text that a container sees: put into it, published to a volume of its, or of a ConfigMap."""
         files: dict[str, str] = {}
+        for mount in workload.mounts:
+            if mount.kind == "config":
+                texts = self._config_maps.get(mount.source, {})
+                files |= {f"{mount.target}/{name}": text for name, text in texts.items()}
         mounted = {mount.source: mount.target for mount in workload.mounts if mount.kind == "volume"}
         for other in self.on_machine(workload.machine) if mounted else ():
             shared = [mount.source for mount in other.mounts if mount.source in mounted]
@@ -79,6 +83,11 @@ class Stack:
                     for path, text in other.files.items():
                         files[f"{mounted[volume]}/{path.rpartition('/')[2]}"] = text
         return {**files, **workload.files}
+
+    @cached_property
+    def _config_maps(self) -> Mapping[str, Mapping[str, str]]:
+        found = (kubernetes.config_map(resource) for resource in self.resources)
+        return dict(each for each in found if each is not None)
 
     @cached_property
     def _nodes(self) -> Mapping[str | None, Node]:
@@ -111,16 +120,24 @@ def _node(workloads: Iterable[Workload]) -> Node:
             value = workload.label(f"node-{name}")
             if value is not None:
                 labels.setdefault(name, value)
-    memory, numa = labels.get("memory-mib", ""), _by_index(labels.get("numa", ""))
+    memory, numa = labels.get("memory-mib", ""), _of_cards(labels.get("numa", ""))
     return Node(
         gpus=_by_index(labels.get("gpus", "")),
         driver=labels.get("driver"),
         memory_mib=int(memory) if memory.isdecimal() else None,
-        numa={index: int(text) for index, text in numa.items() if text.isdecimal()},
-        cpus=_by_index(labels.get("cpus", "")),
+        numa={index: int(found[0]) for index, found in numa.items() if found[0].isdecimal()},
+        cpus={index: ",".join(sets) for index, sets in _of_cards(labels.get("cpus", "")).items()},
     )
 
 
 def _by_index(text: str) -> dict[int, str]:
     """`0=a;1=b` as a mapping; what is written otherwise is left out."""
     return {int(index): value for index, value in re.findall(r"(?:^|;)\s*(\d+)=([^;]*)", text)}
+
+
+def _of_cards(text: str) -> dict[int, list[str]]:
+    """`0=a;1:0=b;1:1=c` by the index of the card: what is said of it, or of each of its parts."""
+    found: dict[int, list[str]] = defaultdict(list)
+    for index, value in re.findall(r"(?:^|;)\s*(\d+)(?::\d+)?=([^;]*)", text):
+        found[int(index)].append(value)
+    return found

@@ -40,10 +40,10 @@ class Port:
 
 @dataclass(frozen=True, kw_only=True)
 class Mount:
-    """A folder or volume in a container; `source` is a path of the node, or a volume's name."""
+    """A folder in a container; `source` is a path of the node, or the name of a volume or of a ConfigMap."""
 
     path: str
-    kind: Literal["bind", "volume", "tmpfs", "other"]
+    kind: Literal["bind", "volume", "tmpfs", "config", "other"]
     source: str
     target: str
     read_only: bool
@@ -126,12 +126,15 @@ class Workload:
     security: Security = Security()
     probe: Probe | None = None
     startup_probe: Probe | None = None
+    liveness_probe: Probe | None = None
     restart: str | None = None
     waits: bool | None = None
     """Whether `up` waits until it is healthy, for at most `wait_timeout_s`."""
     wait_timeout_s: float | None = None
     stop_timeout_s: float | None = None
     stop_signal: str | None = None
+    removal_grace_s: float | None = None
+    """How long the Docker provider waits before it kills what it removes; unset, not at all."""
     has_init: bool | None = None
     replicas: int = 1
     init_container: bool = False

@@ -511,8 +511,7 @@ def networks_in_another_order(_: Path) -> None:
         networks = [network["name"].rpartition("-")[2] for network in found.inputs["networksAdvanced"]]
         # Envoy alone has two: one that instances are on and nothing else, one that can publish.
         wanted = {"server": ["serving"], "proxy": ["serving", "front"], "acceptance": ["serving"]}
-        of_a_publisher = ["serving"] if "envoy" in found.name else []
-        assert networks == wanted.get(found.name.rpartition("-")[2], of_a_publisher), found.name
+        assert networks == wanted.get(found.name.rpartition("-")[2], ["serving"]), found.name
 
 
 @case("PD2")

@@ -16,6 +16,14 @@ import grpc
 from components.monitoring import METRICS_PATH
 from components.plan import GRPC_PORT, REST_PORT
 
+POISON = b"poison"
+"""A request with this in it is answered as by a broken instance, by every instance."""
+
+_REFUSALS = {
+    "full": (503, grpc.StatusCode.UNAVAILABLE, "The batch scheduling queue is full"),
+    "broken": (500, grpc.StatusCode.INTERNAL, "Failed to launch a kernel: CUDA_ERROR_ILLEGAL_ADDRESS"),
+    "refuse": (400, grpc.StatusCode.INVALID_ARGUMENT, "input size does not match signature"),
+}
 _STATUS = re.compile(r"/v1/models/([^/:]+)(/versions/\d+|/labels/\w+)?")
 
 
@@ -26,11 +34,14 @@ class Behaviour:
     name: str
     delay_s: float = 0.0
     answer: str = "ok"
-    """ok, full (503), hang (no answer), reset (connection closed)."""
+    """ok, full (503), broken (500), refuse (400), hang (no answer), reset (connection closed)."""
     forging: bool = False
     """Over gRPC; over REST it always does."""
     states: dict[str, list[str]] = field(default_factory=dict)
     seen: list[str] = field(default_factory=list)
+
+    def refusal(self, body: bytes) -> tuple[int, grpc.StatusCode, str] | None:
+        return _REFUSALS.get("broken" if POISON in body else self.answer)
 
     def status_page(self, model: str) -> str:
         versions = self.states.get(model, ["AVAILABLE"])
@@ -91,8 +102,8 @@ def _http(behaviour: Behaviour) -> Callable[[asyncio.StreamReader, asyncio.Strea
         if request.method == "GET":
             return 200, behaviour.status_page(match[1] if match else "")
         await asyncio.sleep(behaviour.delay_s)
-        if behaviour.answer == "full":
-            return 503, json.dumps({"error": "The batch scheduling queue is full"})
+        if refusal := behaviour.refusal(request.body):
+            return refusal[0], json.dumps({"error": refusal[2]})
         if behaviour.answer == "hang":
             await _forever()
         if behaviour.answer == "reset":
@@ -134,8 +145,8 @@ class _AnyMethod(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic i
             behaviour = self.behaviour
             behaviour.seen.append(f"{method} {request[:4096].hex()}")
             await asyncio.sleep(behaviour.delay_s)
-            if behaviour.answer == "full":
-                await context.abort(grpc.StatusCode.UNAVAILABLE, "The batch scheduling queue is full")
+            if refusal := behaviour.refusal(request):
+                await context.abort(*refusal[1:])
             if behaviour.answer == "hang":
                 await _forever()
             if behaviour.forging:

@@ -7,6 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from tests.envoy.backend import POISON
 from tests.envoy.harness import Site, site, wait_for
 from tests.envoy.load import load_on
 from tests.envoy.pools import SmallPool
@@ -108,6 +109,62 @@ def test_a_full_queue_is_passed_on_and_ejects_nobody(four: Site) -> None:
     for cluster in ("rest-main", "grpc-main"):
         assert four.healthy(cluster) == 4
         assert four.stat(f"cluster.{cluster}.outlier_detection.ejections_enforced_total") == 0
+
+
+@both_protocols
+def test_no_request_fails_when_an_instance_fails_every_prediction(four: Site, protocol: str) -> None:
+    victim = four.backends["gpu-01-gpu2"]
+    with load_on(four, protocol) as load:
+        load.more(200)
+        victim.behave({"answer": "broken"})
+        load.more(800)
+        victim.behave({"answer": "ok"})
+        before = load.served[victim.name]
+        wait_for("it serves", lambda: load.served[victim.name] > before, 40)
+    assert load.failures == []
+
+
+def test_an_instance_that_fails_every_prediction_is_ejected_over_rest(four: Site) -> None:
+    victim = four.backends["gpu-01-gpu2"]
+    with load_on(four, "rest") as load:
+        victim.behave({"answer": "broken"})
+        ejected = "cluster.rest-main.outlier_detection.ejections_active"
+        wait_for("the ejection", lambda: four.stat(ejected) == 1)
+        victim.seen()
+        load.more(400)
+        assert len(victim.seen()) < 20  # at its return a few, before it is ejected again
+    assert load.failures == []
+
+
+@both_protocols
+def test_what_a_client_did_wrong_is_passed_on_at_once_and_ejects_nobody(four: Site, protocol: str) -> None:
+    for backend in four.backends.values():
+        backend.behave({"answer": "refuse"})
+    for _ in range(30):
+        if protocol == "rest":
+            assert four.predict().status == 400
+        else:
+            with pytest.raises(grpc.RpcError) as refused:
+                four.grpc()
+            assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert sum(len(backend.seen()) for backend in four.backends.values()) == 30
+    assert four.stat(f"cluster.{protocol}-main.outlier_detection.ejections_enforced_total") == 0
+
+
+@both_protocols
+def test_a_request_that_no_instance_can_answer_takes_the_pool_from_nobody(four: Site, protocol: str) -> None:
+    with load_on(four, protocol, clients=4) as sound, load_on(four, protocol, body=POISON) as poison:
+        sound.more(300)
+        poison.more(300)
+        sound.more(300)
+    assert sound.failures == []
+    assert not poison.served
+    # Poison alone ejects every instance; then all are asked as if none were.
+    with load_on(four, protocol, body=POISON) as poison:
+        poison.more(300)
+    with load_on(four, protocol, clients=4) as sound:
+        sound.more(300)
+    assert sound.failures == []
 
 
 @both_protocols

@@ -39,6 +39,11 @@ def stack_files() -> dict[str, Path]:
     return stacks | examples
 
 
+def on_engines() -> dict[str, Path]:
+    """Those of them that run on Docker Engines."""
+    return {stack: file for stack, file in stack_files().items() if load_stack_file(file).target == "docker"}
+
+
 def rendered(stack: str, file: Path) -> dict[str, str]:
     """Every file that belongs into the golden folder of a stack, by its path there."""
     settings = load_stack_file(file)

@@ -1,10 +1,7 @@
 """Edits of a stack file: what each must do to which resource, and how a container then shows it."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from ipaddress import IPv4Network
+from collections.abc import Mapping
 from itertools import zip_longest
-from pathlib import Path
 
 from tests.integration.containers import (
     Shows,
@@ -20,98 +17,31 @@ from tests.integration.containers import (
     published,
     variable,
 )
+from tests.integration.edit import (
+    FILES,
+    FIRST,
+    FRONT,
+    LANES,
+    PROXY,
+    REMOVED,
+    Edit,
+    Ground,
+    PoolEdit,
+    instance,
+    publisher,
+    server,
+)
 from tests.integration.small_stack import uuid
 
-LANES = ("one", "two", "three")
-"""The pools. Pool i has GPU i, so edits of different pools can be told apart in one `up`."""
-PROXY = "here-envoy"
-REMOVED = object()
-"""A key that is taken out of the stack file."""
-_PROXY = "here-envoy-proxy"
-# What a change of Envoy's files does, and what one of its bootstrap does.
-_FILES = {"here-envoy-config-publisher": "replaced", "here-envoy-acceptance": "replaced"}
-_BOOTSTRAP = {"here-envoy-config-publisher": "replaced", _PROXY: "replaced"}
-_CLUSTERS, _LISTENERS = "/config/cds.yaml", "/config/lds.yaml"
-_ROUTES, _PAGES = "/config/rds-rest.yaml", "/config/rds-metrics.yaml"
 _MIB = 2**20
 _SECOND = 10**9
-
-
-@dataclass(frozen=True)
-class Edit:
-    """`values` by their place in the stack file; what it `does` to which Docker resource, in Pulumi's words.
-
-    `shows` is the evidence, by container (its name without the stack's).
-    """
-
-    name: str
-    values: Mapping[str, object]
-    does: Mapping[str, str]
-    shows: Mapping[str, Shows] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Ground:
-    """What the edits need to know of this run: its stack, a folder of models, the engine, what is free."""
-
-    stack: str
-    models: Path
-    docker_host: str
-    subnet: IPv4Network
-    ports: Sequence[int]
-
-
+# What a change of Envoy's bootstrap does.
+_BOOTSTRAP = {"here-envoy-config-publisher": "replaced", FRONT: "replaced"}
+_CLUSTERS, _LISTENERS = "/config/cds.yaml", "/config/lds.yaml"
+_ROUTES, _PAGES = "/config/rds-rest.yaml", "/config/rds-metrics.yaml"
 SERVER_IMAGE = "again/tf-serving-simulator:2.14.1-gpu"
 ENVOY_IMAGE = "again/tf-serving-envoy:1.40.0"
 """Second names of the images that the stack begins with."""
-
-
-@dataclass(frozen=True)
-class PoolEdit:
-    """An edit that touches the containers of one pool alone; places are below the pool."""
-
-    values: Mapping[str, object]
-    shows: Shows
-    does: str = "replaced"
-    publishes: bool = False
-    """Whether the text of a file is another one."""
-    routes: bool = False
-    """Whether Envoy's files are others."""
-
-    def on(self, lane: int) -> Edit:
-        """The edit of one of the pools; `gpu.` stands for the pool's GPU."""
-        below = {f"pools[{lane}].{place}": value for place, value in self.values.items()}
-        values = {
-            place.replace(f"pools[{lane}].gpu.", f"nodes[0].gpus[{lane}]."): value
-            for place, value in below.items()
-        }
-        name = ", ".join(self.values)
-        publishes = {_publisher(lane): "replaced"} if self.publishes else {}
-        files = _FILES if self.routes else {}
-        does = {_server(lane): self.does, **publishes, **files}
-        return Edit(name, values, does, {instance(lane): self.shows})
-
-
-def instance(gpu: int) -> str:
-    """The container on a GPU."""
-    return f"here-gpu{gpu}"
-
-
-def _publisher(lane: int) -> str:
-    return f"here-{LANES[lane]}-config-publisher"
-
-
-def _server(gpu: int) -> str:
-    return f"{instance(gpu)}-server"
-
-
-def resource_of(container: str) -> str:
-    """The Pulumi resource of a container."""
-    if container.endswith("-publisher"):
-        return f"{container.removesuffix('-publisher')}-config-publisher"
-    if container.endswith("-acceptance"):
-        return container
-    return _PROXY if container == PROXY else f"{container}-server"
 
 
 def rounds(ground: Ground) -> list[list[Edit]]:
@@ -183,19 +113,22 @@ def _pool_edits(ground: Ground) -> list[PoolEdit]:
             each(*(argument(f"--{name}={str(value).lower()}") for name, value in _SERVER_FLAGS.items())),
         ),
         PoolEdit({"log_level": "error"}, variable("TF_CPP_MIN_LOG_LEVEL=2")),
-        PoolEdit({"load_timeout_s": 70}, held("Config.Healthcheck.StartPeriod", 70 * _SECOND)),
+        PoolEdit(
+            {"load_timeout_s": 70}, held("Config.Healthcheck.StartPeriod", 70 * _SECOND), publishes=True
+        ),
         PoolEdit({"gpu.uuid": uuid(9)}, variable(f"NVIDIA_VISIBLE_DEVICES={uuid(9)}")),
         PoolEdit({"gpu.cpus": "0-1"}, held("HostConfig.CpusetCpus", "0-1"), "updated"),
-        PoolEdit({"models[0].versions": {"latest": 2}}, _in_models("num_versions: 2"), publishes=True),
+        PoolEdit({"models[0].versions": {"latest": 2}}, _in_models("num_versions: 2"), "", publishes=True),
         PoolEdit(
             {"models[0].versions": {"specific": [1, 2]}, "models[0].labels": {"stable": 1, "canary": 2}},
             _in_models('key: "canary"'),
+            "",
             publishes=True,
             routes=True,
         ),
         # Any version may be asked for then, and no label.
-        PoolEdit({"models[0].versions": {"all": True}}, _in_models("all {}"), publishes=True),
-        PoolEdit({"models[0].path": elsewhere}, mounted(elsewhere)),
+        PoolEdit({"models[0].versions": {"all": True}}, _in_models("all {}"), "", publishes=True),
+        PoolEdit({"models[0].path": elsewhere}, mounted(elsewhere), publishes=True),
     ]
 
 
@@ -225,41 +158,41 @@ def _front_end_edits(ground: Ground) -> list[Edit]:
         return Edit(name, {f"front_end.{name}": value}, does, {PROXY: shows})
 
     return [
-        front_end("max_request_mib", 9, in_file(_LISTENERS, f"max_request_bytes: {9 * _MIB}"), _FILES),
-        front_end("max_concurrent", 77, in_file(_CLUSTERS, "max_requests: 77"), _FILES),
-        front_end("workers", 2, argument("--concurrency", "2"), {_PROXY: "replaced"}),
+        front_end("max_request_mib", 9, in_file(_LISTENERS, f"max_request_bytes: {9 * _MIB}"), FILES),
+        front_end("max_concurrent", 77, in_file(_CLUSTERS, "max_requests: 77"), FILES),
+        front_end("workers", 2, argument("--concurrency", "2"), {FRONT: "replaced"}),
         front_end("memory_mib", 600, held("HostConfig.Memory", 600 * _MIB), _BOOTSTRAP),
-        front_end("rest_port", rest_port, published(rest_port, "127.0.0.1"), {**_FILES, _PROXY: "replaced"}),
-        front_end("grpc_port", grpc_port, published(grpc_port, "127.0.0.1"), {**_FILES, _PROXY: "replaced"}),
+        front_end("rest_port", rest_port, published(rest_port, "127.0.0.1"), {**FILES, FRONT: "replaced"}),
+        front_end("grpc_port", grpc_port, published(grpc_port, "127.0.0.1"), {**FILES, FRONT: "replaced"}),
         front_end(
-            "metrics_port", metrics_port, published(metrics_port, "127.0.0.1"), {**_FILES, _PROXY: "replaced"}
+            "metrics_port", metrics_port, published(metrics_port, "127.0.0.1"), {**FILES, FRONT: "replaced"}
         ),
-        front_end("bind", "127.0.0.2", published(rest_port, "127.0.0.2"), {_PROXY: "replaced"}),
+        front_end("bind", "127.0.0.2", published(rest_port, "127.0.0.2"), {FRONT: "replaced"}),
         Edit(
             "balancing",
             {
                 "front_end.user_header": "x-account",
                 "pools[0].balancing": {"policy": "round_robin", "sticky": True, "bounded_load_percent": 200},
             },
-            _FILES,
+            FILES,
             {PROXY: in_file(_ROUTES, '"x-account"')},
         ),
         Edit(
             "bind of the node",
             {"nodes[0].bind": "127.0.0.3"},
-            {_PROXY: "replaced"},
+            {FRONT: "replaced"},
             {PROXY: published(rest_port, "127.0.0.3")},
         ),
         Edit(
             "versions",
             {"front_end.versions": {"header": "x-version", "grpc": False}},
-            _FILES,
+            FILES,
             {PROXY: in_file(_ROUTES, '"x-version"')},
         ),
         Edit(
             "images.envoy",
             {"images.envoy": ENVOY_IMAGE},
-            {"here-envoy-image": "replaced", **_FILES, _PROXY: "replaced"},
+            {"here-envoy-image": "replaced", **FILES, FRONT: "replaced"},
             {PROXY: held("Config.Image", ENVOY_IMAGE)},
         ),
     ]
@@ -269,16 +202,16 @@ def _stack_edits(ground: Ground) -> list[list[Edit]]:
     return [
         *([edit] for edit in _edits_of_all(ground)),
         [_renamed_pool(), _models_file()],
-        [_renamed_model(), _second_model(ground)],
+        [_renamed_model(), _second_model(ground), _models_folder(ground)],
         *_slot_edits(),
         *([edit] for edit in _network_edits(ground)),
     ]
 
 
 def _edits_of_all(ground: Ground) -> list[Edit]:
-    servers = {_server(gpu): "replaced" for gpu, _ in enumerate(LANES)}
-    publishers = {_publisher(lane): "replaced" for lane, _ in enumerate(LANES)}
-    everything = {**servers, **_FILES, _PROXY: "replaced"}
+    servers = {server(gpu): "replaced" for gpu, _ in enumerate(LANES)}
+    publishers = {publisher(lane): "replaced" for lane, _ in enumerate(LANES)}
+    everything = {**servers, **FILES, FRONT: "replaced"}
 
     def of_servers(shows: Shows) -> dict[str, Shows]:
         return {instance(gpu): shows for gpu, _ in enumerate(LANES)}
@@ -303,7 +236,7 @@ def _edits_of_all(ground: Ground) -> list[Edit]:
         Edit(
             "all_gpus",
             {"pools[0].all_gpus": True},
-            {_server(0): "replaced"},
+            {server(0): "replaced"},
             {instance(0): labelled("all-gpus", "true")},
         ),
         Edit(
@@ -334,10 +267,10 @@ def _renamed_pool() -> Edit:
         "pool name",
         {"pools[0].name": "first", "pools[0].renamed_from": "one"},
         {
-            _server(0): "replaced",
-            **_FILES,
+            server(0): "replaced",
+            **FILES,
             "here-first-config-volume": "replaced",
-            "here-first-config-publisher": "replaced",
+            FIRST: "replaced",
         },
         {instance(0): labelled("pool", "first"), PROXY: in_file(_CLUSTERS, '"rest-first"')},
     )
@@ -348,7 +281,7 @@ def _models_file() -> Edit:
     return Edit(
         "models_file",
         values,
-        {_server(2): "replaced", _publisher(2): "replaced"},
+        {publisher(2): "replaced"},
         {instance(2): _in_models("num_versions: 3")},
     )
 
@@ -357,7 +290,7 @@ def _renamed_model() -> Edit:
     return Edit(
         "model name",
         {"pools[0].models[0].name": "renamed"},
-        {_server(0): "replaced", "here-first-config-publisher": "replaced", **_FILES},
+        {server(0): "replaced", FIRST: "replaced", **FILES},
         {instance(0): _in_models('"renamed"'), PROXY: in_file(_ROUTES, "renamed")},
     )
 
@@ -368,7 +301,7 @@ def _second_model(ground: Ground) -> Edit:
     return Edit(
         "a second model, with an optimized form",
         {"pools[1].models[1]": {"name": "second", "path": path, "optimized": optimized}},
-        {_server(1): "replaced", _publisher(1): "replaced", **_FILES},
+        {server(1): "replaced", publisher(1): "replaced", **FILES},
         {
             instance(1): _in_models('"second_original"'),
             PROXY: in_file(_ROUTES, "second_original"),
@@ -376,30 +309,40 @@ def _second_model(ground: Ground) -> Edit:
     )
 
 
+def _models_folder(ground: Ground) -> Edit:
+    folder = str(ground.models)
+    return Edit(
+        "models_folder",
+        {"pools[2].models_folder": folder},
+        {server(2): "replaced", publisher(2): "replaced"},
+        {instance(2): each(mounted(folder), _in_models('base_path: "/models/half_plus_two"'))},
+    )
+
+
 def _slot_edits() -> list[list[Edit]]:
     added = Edit(
         "a slot is added",
         {"pools[0].slots[0].gpus": [0, 3], "pools[0].all_gpus": False},
-        {_server(0): "replaced", _server(3): "created", **_FILES},
+        {server(0): "replaced", server(3): "created", FIRST: "replaced", **FILES},
         {instance(3): _in_models('"renamed"'), PROXY: in_file(_PAGES, "here-gpu3")},
     )
     reordered = Edit("the order of slots", {"pools[0].slots[0].gpus": [3, 0]}, {})
     no_batching = Edit(
         "no batching",
         {"pools[1].batching": REMOVED},
-        {_server(1): "replaced", _publisher(1): "replaced"},
+        {server(1): "replaced", publisher(1): "replaced"},
         {instance(1): lacks(argument("--enable_batching=true"))},
     )
     moved = Edit(
         "a slot of another pool",
         {"pools[0].slots[0].gpus": [0], "pools[1].slots[0].gpus": [3, 1]},
-        {_server(3): "replaced", **_FILES},
+        {server(3): "replaced", FIRST: "replaced", publisher(1): "replaced", **FILES},
         {instance(3): _in_models('"two"')},
     )
     removed = Edit(
         "a slot is removed",
         {"pools[1].slots[0].gpus": [1]},
-        {_server(3): "deleted", **_FILES},
+        {server(3): "deleted", publisher(1): "replaced", **FILES},
         {PROXY: lacks(in_file(_PAGES, "here-gpu3"))},
     )
     return [[added], [reordered, no_batching], [moved], [removed]]
@@ -407,7 +350,11 @@ def _slot_edits() -> list[list[Edit]]:
 
 def _network_edits(ground: Ground) -> list[Edit]:
     does = dict.fromkeys(
-        [*(_server(gpu) for gpu, _ in enumerate(LANES)), _PROXY, *_FILES, "here-serving", "here-front"],
+        [
+            *(server(gpu) for gpu, _ in enumerate(LANES)),
+            *(FIRST, publisher(1), publisher(2)),
+            *(FRONT, *FILES, "here-serving", "here-front"),
+        ],
         "replaced",
     )
 

@@ -16,7 +16,7 @@ from tests.envoy.harness import free_ports, wait_for
 from tests.integration import edits, predict
 from tests.integration.containers import Container
 from tests.integration.docker_cli import DockerCli
-from tests.integration.edits import LANES, REMOVED, Edit, Ground
+from tests.integration.edit import LANES, REMOVED, Edit, Ground, resource_of
 from tests.integration.small_stack import free_subnets, pools_of_one_gpu, small_stack
 from tests.pulumi_project import Project, Run
 from tests.stacks import Config, changed, without
@@ -138,7 +138,7 @@ def test_an_edit_does_what_the_table_says_and_the_container_has_the_new_value(
     assert done.did() == {resource: how for each in together for resource, how in each.does.items()}
     replaced = {name for name, identity in done.ids_after.items() if done.ids_before.get(name) != identity}
     for container in done.ids_before.keys() | done.ids_after.keys():
-        resource = edits.resource_of(container)
+        resource = resource_of(container)
         assert (container in replaced) == (done.did().get(resource) in ("replaced", "created")), container
     for container in edit.shows:
         shown = done.shown_before[name, container], done.shown_after[name, container]

@@ -84,7 +84,7 @@ def test_a_missing_model_folder_fails_its_instance_by_name_and_the_others_serve(
     folder.rename(folder.with_name("moved"))
     failed = drill.project.up(STACK, "--continue-on-error", "--suppress-outputs")
     assert failed.code != 0
-    assert "(local-gpu2-server)" in failed.output
+    assert "(local-other-config-publisher)" in failed.output
     assert f"bind source path does not exist: {folder}" in failed.output
     assert drill.answers() == {"local-gpu0", "local-gpu1"}
     folder.with_name("moved").rename(folder)

@@ -152,14 +152,15 @@ def test_a_server_can_write_neither_its_root_nor_its_files_nor_its_models(
         assert engine.run("exec", instance.container, "bash", "-c", ": >/tmp/x && echo written") == "written"
 
 
-def test_files_are_published_by_containers_that_end_and_have_neither_gpu_nor_network(
+def test_files_are_published_by_containers_that_end_and_have_no_gpu_and_one_internal_network(
     deployed: Deployed, engine: DockerCli
 ) -> None:
     [config] = deployed.plan.nodes[0].configs
     publisher = engine.inspect(config.container)
     assert (publisher["State"]["Status"], publisher["State"]["ExitCode"]) == ("exited", 0)
     host = publisher["HostConfig"]
-    assert (host["NetworkMode"], host["DeviceRequests"], host["CapAdd"]) == ("none", None, None)
+    assert (host["DeviceRequests"], host["CapAdd"]) == (None, None)
+    assert set(addresses(publisher)) == {deployed.plan.nodes[0].serving_network.name}
     assert (host["CapDrop"], host["RestartPolicy"]["Name"]) == (["ALL"], "no")  # type: ignore[index]
 
 

@@ -5,6 +5,7 @@ Canary values are looked for in state, output, logs and containers.
 
 import copy
 import os
+import ssl
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.envoy.harness import free_ports
+from tests.envoy import stand_ins
+from tests.envoy.harness import ask, free_ports, wait_for
 from tests.integration.docker_cli import DockerCli
 from tests.integration.small_stack import free_subnets, small_stack
 from tests.pulumi_project import Project
@@ -158,3 +160,90 @@ def test_a_key_for_tls_stays_in_its_file(deployed: Deployed, tmp_path: Path) -> 
     state = project.pulumi("stack", "export", "--show-secrets", "--stack", "tls").output
     assert "pulumi:providers:docker" in state
     assert _leaks({"preview": preview.output, "up": failed.output, "state": state}) == []
+
+
+API_KEY = "canary-api-key-5040"
+
+
+@pytest.fixture(scope="module")
+def edge(project: Project, engine: DockerCli, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
+    """A stack with TLS and an API key, whose secrets were then changed."""
+    [subnet] = free_subnets(1)
+    config = small_stack(tmp_path_factory.mktemp("models"), subnet=subnet, gpus=[0])
+    config["nodes"][0]["docker"]["endpoint"] = engine.docker_host
+    config["front_end"] |= {"tls": {}, "auth": {"api_keys": [{"client": "team-a", "key": "key_a"}]}}
+    project.write_stack("edge", config)
+    printed = {"refused": project.preview("edge").output}
+    _set_secrets(project, "first", API_KEY)
+    try:
+        printed["preview"] = project.preview("edge", "--diff").output
+        up = project.up("edge", "--logtostderr", "-v=9")
+        assert up.code == 0, up.output[-3000:]
+        printed["up"] = up.output
+        yield Deployed(project, config, printed)
+    finally:
+        project.destroy("edge")
+
+
+def _set_secrets(project: Project, name: str, api_key: str) -> None:
+    cert, key = stand_ins.certificate(name)
+    for secret, value in (("tls_certificate", cert), ("tls_private_key", key), ("key_a", api_key)):
+        project.pulumi("config", "set", "--secret", "--stack", "edge", secret, given=value)
+
+
+def _asked(config: Config, name: str, api_key: str) -> int:
+    tls = ssl.create_default_context(cadata=stand_ins.certificate(name)[0])
+    port = config["front_end"]["rest_port"]
+    path = "/v1/models/half_plus_two:predict"
+    headers = {"x-api-key": api_key}
+    return ask("127.0.0.1", port, "POST", path, body=b'{"instances": [1.0]}', headers=headers, tls=tls).status
+
+
+def test_secrets_are_asked_for_by_name_where_they_are_missing(edge: Deployed) -> None:
+    for secret in ("tls_certificate", "tls_private_key", "key_a"):
+        assert f"pulumi config set --secret {secret}" in edge.printed["refused"]
+
+
+def test_envoy_answers_by_its_certificate_to_whoever_has_the_key(edge: Deployed) -> None:
+    assert _asked(edge.config, "first", API_KEY) == 200
+    assert _asked(edge.config, "first", "another-key-of-nobody") == 403
+
+
+def test_secrets_are_in_no_output_state_container_or_log(edge: Deployed, engine: DockerCli) -> None:
+    texts = dict(edge.printed)
+    # Without --show-secrets: who has the passphrase can decrypt the state, nobody else.
+    texts["export"] = edge.project.pulumi("stack", "export", "--stack", "edge").output
+    texts["outputs"] = edge.project.pulumi(
+        "stack", "output", "--json", "--show-secrets", "--stack", "edge"
+    ).output
+    names = [name for name in engine.names("container") if name.startswith("edge.")]
+    assert len(names) >= 4
+    for name in names:
+        texts[name] = engine.run("inspect", name)
+        texts[f"log of {name}"] = engine.run("logs", name) + "."
+    assert _leaks(texts) == []
+
+
+def test_only_envoys_user_reads_the_files_of_secrets(edge: Deployed, engine: DockerCli) -> None:
+    listed = engine.run("exec", "edge.here-envoy", "ls", "-ln", "/config")
+    found = {line.split()[-1]: line.split()[:4] for line in listed.splitlines() if len(line.split()) > 8}
+    for name in ("tls.crt", "tls.key", "api-keys.yaml"):
+        mode, _, user, _ = found[name]
+        assert (mode, user) == ("-rw-------", "101"), name
+
+
+def test_a_new_certificate_and_key_replace_no_server_and_not_envoy(edge: Deployed, engine: DockerCli) -> None:
+    def identities() -> dict[str, str]:
+        names = ("edge.here-gpu0", "edge.here-envoy")
+        return {name: engine.run("inspect", "--format", "{{.Id}}", name) for name in names}
+
+    before = identities()
+    renewed = "canary-another-key-5041"
+    _set_secrets(edge.project, "second", renewed)
+    up = edge.project.up("edge")
+    assert up.code == 0, up.output[-3000:]
+    assert _leaks({"up": up.output}) == []
+    wait_for("the new one", lambda: _asked(edge.config, "second", renewed) == 200)
+    wait_for("the old key is out", lambda: _asked(edge.config, "second", API_KEY) == 403)
+    assert identities() == before
+    assert edge.project.up("edge", "--refresh", "--expect-no-changes").code == 0

@@ -85,6 +85,7 @@ def test_why_a_container_does_not_run_is_said() -> None:
 def test_a_publisher_that_ended_well_is_well_and_one_that_did_not_is_shown(failed: bool) -> None:
     ended = {"Status": "exited", "ExitCode": 0, "Health": {"Status": "unhealthy"}}
     assert said(ended, failed=failed, config=PUBLISHER) == ""
+    assert said({"Status": "exited", "ExitCode": 255}, failed=failed, config=PUBLISHER) == ""
     assert "c0 on node gpu-01: exited (exit code 0)" in said(ended, failed=failed)
     gave_up = {"Status": "exited", "ExitCode": 1}
     assert "c0 on node gpu-01: exited (exit code 1)" in said(gave_up, failed=failed, config=PUBLISHER)

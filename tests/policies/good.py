@@ -10,10 +10,15 @@ from tests import stacks
 
 CONTAINER = "docker:index/container:Container"
 DEPLOYMENT = "kubernetes:apps/v1:Deployment"
+CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
 SERVICE = "kubernetes:core/v1:Service"
 UNKNOWN = UNKNOWN_STRING_VALUE
 """What the SDK puts in place of a value that is not known in a preview."""
 PROD_HOST = "ssh://deploy@gpu-01.example.com"
+BATCHING = (
+    "max_batch_size { value: 32 }\nbatch_timeout_micros { value: 2000 }\n"
+    "num_batch_threads { value: 2 }\nallowed_batch_sizes: 8\nallowed_batch_sizes: 32\n"
+)
 CLUSTER = "https://cluster.example.com"
 Props = dict[str, Any]
 
@@ -55,6 +60,10 @@ class Declared:
         """A copy under another name."""
         props = {**self.props, "name": name} if self.type == CONTAINER else self.props
         return replace(self, name=name, props=props)
+
+    def after(self, *names: str) -> "Declared":
+        """A copy that depends on others."""
+        return replace(self, depends_on=names)
 
     def on(self, host: str | None) -> "Declared":
         """A copy on another machine."""
@@ -111,11 +120,7 @@ def server(gpu: int = 0, name: str | None = None) -> Declared:
             ],
             "uploads": [
                 {"file": "/etc/tf-serving/models.config", "content": models},
-                {
-                    "file": "/etc/tf-serving/batching.config",
-                    "content": "max_batch_size { value: 32 }\nbatch_timeout_micros { value: 2000 }\n"
-                    "num_batch_threads { value: 2 }\nallowed_batch_sizes: 8\nallowed_batch_sizes: 32\n",
-                },
+                {"file": "/etc/tf-serving/batching.config", "content": BATCHING},
             ],
             "healthcheck": {
                 "tests": ["CMD", "bash", "-c", "probe", "8501", "/v1/models/resnet50/metadata"],
@@ -131,6 +136,7 @@ def server(gpu: int = 0, name: str | None = None) -> Declared:
             "init": True,
             "stopSignal": "SIGTERM",
             "stopTimeout": 10.0,
+            "destroyGraceSeconds": 10.0,
             "user": "0:0",
             "labels": _labels(
                 {
@@ -193,6 +199,7 @@ def front_end() -> Declared:
             "init": True,
             "stopSignal": "SIGTERM",
             "stopTimeout": 10.0,
+            "destroyGraceSeconds": 10.0,
             "user": "101:101",
             "labels": _labels(
                 {
@@ -249,6 +256,8 @@ def exporter() -> Declared:
             "name": "dcgm",
             "image": "nvcr.io/nvidia/k8s/dcgm-exporter:3.3.9",
             "gpus": "all",
+            "memory": 512.0,
+            "memorySwap": 512.0,
             "ports": [{"internal": 9400.0, "external": 9400.0, "ip": "127.0.0.1", "protocol": "tcp"}],
             "securityOpts": ["no-new-privileges:true"],
             "labels": _labels(
@@ -270,6 +279,7 @@ def deployment(name: str = "main", replicas: int = 4) -> Declared:
         "tf-serving.pool": name,
         "tf-serving.models": "resnet50",
         "tf-serving.owner": "ml-platform",
+        "tf-serving.load-timeout-s": "600",
     }
     return Declared(
         type=DEPLOYMENT,
@@ -281,10 +291,17 @@ def deployment(name: str = "main", replicas: int = 4) -> Declared:
             "metadata": {"name": name},
             "spec": {
                 "replicas": float(replicas),
+                "strategy": {
+                    "type": "RollingUpdate",
+                    "rollingUpdate": {"maxSurge": 0.0, "maxUnavailable": 1.0},
+                },
+                "progressDeadlineSeconds": 900.0,
                 "template": {
                     "metadata": {"labels": labels},
                     "spec": {
                         "nodeSelector": {"nvidia.com/gpu.product": "A100"},
+                        "terminationGracePeriodSeconds": 30.0,
+                        "volumes": [{"name": "config", "configMap": {"name": "main-config"}}],
                         "containers": [
                             {
                                 "name": "server",
@@ -296,8 +313,26 @@ def deployment(name: str = "main", replicas: int = 4) -> Declared:
                                     "--model_name=resnet50",
                                     "--model_base_path=/models/resnet50",
                                     "--enable_profiler=false",
+                                    "--enable_batching=true",
+                                    "--batching_parameters_file=/config/batching.config",
+                                    "--grpc_max_threads=64",
+                                    "--rest_api_num_threads=64",
+                                    "--tensorflow_intra_op_parallelism=16",
+                                    "--tensorflow_inter_op_parallelism=16",
                                 ],
                                 "env": [{"name": "TF_FORCE_GPU_ALLOW_GROWTH", "value": "true"}],
+                                "volumeMounts": [
+                                    {"name": "config", "mountPath": "/config", "readOnly": True}
+                                ],
+                                "startupProbe": {
+                                    "httpGet": {"path": "/v1/models/resnet50/metadata", "port": 8501.0},
+                                    "periodSeconds": 5.0,
+                                    "failureThreshold": 180.0,
+                                },
+                                "readinessProbe": {
+                                    "httpGet": {"path": "/v1/models/resnet50/metadata", "port": 8501.0},
+                                    "periodSeconds": 5.0,
+                                },
                                 "securityContext": {"allowPrivilegeEscalation": False},
                                 "resources": {
                                     "limits": {"nvidia.com/gpu": "1", "memory": "96Gi", "cpu": "16"}
@@ -308,6 +343,16 @@ def deployment(name: str = "main", replicas: int = 4) -> Declared:
                 },
             },
         },
+    )
+
+
+def config_map(text: str = BATCHING) -> Declared:
+    """The batching parameters of `deployment`."""
+    return Declared(
+        type=CONFIG_MAP,
+        name="main-config",
+        host=None,
+        props={"metadata": {"name": "main-config"}, "data": {"batching.config": text}},
     )
 
 

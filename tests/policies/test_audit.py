@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pack.plain import SECRET, UNKNOWN
 from pack.registry import all_rules
 
-from tests.policies.good import Declared, deployment, front_end, publisher, server, service
+from tests.policies.good import Declared, config_map, deployment, front_end, publisher, server, service
 
 PROVIDER = "urn:pulumi:prod::p::pulumi:providers:docker::gpu-01"
 SECRET_TEXT = "v1:not-to-be-printed"
@@ -41,7 +41,7 @@ def _entry(one: Declared) -> dict[str, Any]:
         "inputs": {**one.props, "__defaults": []},
         "outputs": {"gpus": "all"},
         "provider": provider,
-        "dependencies": [PROVIDER],
+        "dependencies": [PROVIDER, *(server().named(name).urn for name in one.depends_on)],
     }
 
 
@@ -57,7 +57,7 @@ def audited(
 def test_a_good_state_has_no_violation(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    good = exported(server(0), server(1), front_end(), publisher())
+    good = exported(server(0), server(1).after("gpu0"), front_end(), publisher())
     code, out, _ = audited(monkeypatch, capsys, good)
     assert (code, out.count("\n")) == (0, 1)
     assert out.startswith(f"5 of 5 resources judged by {len(all_rules())} rules at the levels of prod: 0 ")
@@ -185,7 +185,9 @@ def judged_manifests(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[in
 def test_good_manifests_of_many_documents_have_no_violation(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "all.yaml").write_text(f"---\n---\n{manifest(deployment(), service())}---\n# nothing\n")
+    (tmp_path / "all.yaml").write_text(
+        f"---\n---\n{manifest(deployment(), config_map(), service())}---\n# nothing\n"
+    )
     assert judged_manifests(tmp_path, capsys) == (0, [], "")
 
 

@@ -22,12 +22,27 @@ PACK = Path(__file__).resolve().parents[2] / "policies"
 RULES = {rule.name: rule for rule in all_rules()}
 # The level of each rule in local, staging and prod: a change is a decision about what may reach a machine.
 LEVELS = {
+    "batching": "advisory mandatory mandatory",
+    "cpu-affinity": "advisory mandatory mandatory",
     "gpu-memory": "mandatory mandatory mandatory",
     "gpu-memory-shared": "mandatory mandatory mandatory",
+    "health-and-restart": "advisory mandatory mandatory",
+    "host-memory": "mandatory mandatory mandatory",
+    "host-memory-total": "mandatory mandatory mandatory",
     "one-model-per-gpu": "mandatory mandatory mandatory",
     "only-the-front-end-publishes": "mandatory mandatory mandatory",
+    "safe-rollout": "advisory mandatory mandatory",
 }
-GOOD = (good.server(), good.front_end(), good.publisher(), good.exporter(), good.deployment(), good.service())
+GOOD = (
+    good.server(),
+    good.server(1).after("gpu0"),
+    good.front_end(),
+    good.publisher(),
+    good.exporter(),
+    good.deployment(),
+    good.config_map(),
+    good.service(),
+)
 
 
 def test_levels_are_as_decided() -> None:

@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -17,13 +19,16 @@ from toolchain.tools import Toolchain
 pytestmark = pytest.mark.preview
 
 PACK = CHECKOUT / "policies"
+SECRETS = ("tls_certificate", "tls_private_key")
 GPU = "GPU-11111111-aaaa-4aaa-8aaa-00000000000{}"
 RAW = """
 import json, pulumi, pulumi_docker as docker
 provider = docker.Provider("p", host="ssh://deploy@gpu-01.example.com")
-opts = pulumi.ResourceOptions(provider=provider)
+opts = pulumi.ResourceOptions(provider=provider, delete_before_replace=True)
+last = []
 for name, inputs in json.loads(pulumi.Config().require("containers")).items():
-    docker.Container(name, opts=opts, **inputs)
+    own = {"depends_on": last, **inputs.pop("options", {})}
+    last = [docker.Container(name, opts=opts.merge(pulumi.ResourceOptions(**own)), **inputs)]
 """
 
 
@@ -62,13 +67,47 @@ def with_pack(environment: str) -> list[str]:
     return [f"--policy-pack={PACK}", f"--policy-pack-config={PACK}/config/{environment}.json"]
 
 
-def server(gpu: int) -> dict[str, object]:
+BATCHING = """max_batch_size { value: 32 }
+batch_timeout_micros { value: 2000 }
+num_batch_threads { value: 2 }
+"""
+
+
+def server(gpu: int) -> dict[str, Any]:
     """A container that keeps every rule of this step, as another program might write it."""
     return {
         "image": f"tensorflow/serving:2.14.1-gpu@sha256:{'0' * 64}",
-        "command": ["--model_name=resnet50", "--model_base_path=/models/resnet50", "--enable_profiler=false"],
+        "entrypoints": ["/usr/bin/tensorflow_model_server"],
+        "command": [
+            "--port=8500",
+            "--rest_api_port=8501",
+            "--model_name=resnet50",
+            "--model_base_path=/models/resnet50",
+            "--enable_profiler=false",
+            "--enable_batching=true",
+            "--batching_parameters_file=/batching.config",
+            "--grpc_max_threads=64",
+            "--rest_api_num_threads=64",
+        ],
+        "uploads": [{"file": "/batching.config", "content": BATCHING}],
         "envs": ["TF_FORCE_GPU_ALLOW_GROWTH=true"],
         "device_requests": [{"driver": "nvidia", "device_ids": [GPU.format(gpu)], "capabilities": ["gpu"]}],
+        "cpu_set": f"{16 * gpu}-{16 * gpu + 15}",
+        "memory": 98304,
+        "memory_swap": 98304,
+        "healthcheck": {
+            "tests": ["CMD", "bash", "-c", 'ask "$0"', "/v1/models/resnet50/metadata"],
+            "interval": "5s",
+            "timeout": "10s",
+            "start_period": "10m0s",
+            "retries": 3,
+        },
+        "wait": True,
+        "wait_timeout": 600,
+        "restart": "unless-stopped",
+        "init": True,
+        "stop_timeout": 10,
+        "destroy_grace_seconds": 10,
         "security_opts": ["no-new-privileges:true"],
         "labels": [
             {"label": "tf-serving.stack", "value": "raw"},
@@ -76,8 +115,13 @@ def server(gpu: int) -> dict[str, object]:
             {"label": "tf-serving.pool", "value": "main"},
             {"label": "tf-serving.slot", "value": f"gpu{gpu}"},
             {"label": "tf-serving.models", "value": "resnet50"},
+            {"label": "tf-serving.load-timeout-s", "value": "600"},
         ],
     }
+
+
+def without(container: Mapping[str, object], name: str) -> dict[str, object]:
+    return {key: value for key, value in container.items() if key != name}
 
 
 def test_a_good_raw_program_passes(raw: Raw) -> None:
@@ -111,9 +155,89 @@ def test_a_server_that_publishes_a_port_is_refused_with_name_value_and_fix(raw: 
     assert "Fix: remove the port: clients use the front end" in refused.output
 
 
+def test_memory_without_bounds_is_refused_with_name_value_and_fix(raw: Raw) -> None:
+    node = {"label": "tf-serving.node-memory-mib", "value": "196608"}
+    refused = raw(
+        {
+            "unbounded": without(server(0), "memory"),
+            "swapping": {**server(1), "memory_swap": -1},
+            "large": {**server(2), "memory": 196608, "memory_swap": 196608, "labels": [node]},
+        }
+    )
+    assert refused.code != 0
+    assert "unbounded" in refused.output
+    assert "memory: unset: it may take all memory of its node" in refused.output
+    assert "memorySwap: -1: is not memory (98304)" in refused.output
+    assert "Fix: set memorySwap to 98304, which means no swap" in refused.output
+    assert "= 294912 MiB on a node of 196608, of which 1024 are kept for itself" in refused.output
+    assert "Fix: lower memory, or move a server to another node" in refused.output
+
+
+def test_a_server_that_nobody_asks_and_that_stays_down_is_refused_with_name_value_and_fix(raw: Raw) -> None:
+    status = {"tests": ["CMD", "ask", "/v1/models/resnet50"], "start_period": "10m0s"}
+    refused = raw(
+        {
+            "status": {**server(0), "healthcheck": status},
+            "hasty": {**server(1), "wait_timeout": 60},
+            "down": {**without(server(2), "restart"), "init": False},
+        }
+    )
+    assert refused.code != 0
+    assert "/v1/models/resnet50: does not tell whether resnet50 is loaded" in refused.output
+    assert "Fix: /v1/models/<model>/metadata answers 200 only while a version is loaded" in refused.output
+    assert "waitTimeout: 60 s: its load time is 600 s" in refused.output
+    assert "Fix: set waitTimeout to 600 or more" in refused.output
+    assert "restart: no: it stays down after a crash" in refused.output
+    assert "init: unset: as process 1 the server does not get SIGTERM" in refused.output
+
+
+def test_servers_that_are_replaced_at_once_are_refused_with_name_value_and_fix(raw: Raw) -> None:
+    at_once = {"depends_on": [], "delete_before_replace": False}
+    alone = {**server(2), "command": [*server(2)["command"], "--model_name=bert"], "labels": []}
+    refused = raw({"first": server(0), "second": {**server(1), "options": at_once}, "alone": alone})
+    assert refused.code != 0
+    assert re.search(r"second-\w+: dependsOn: first-\w+ is not among what it waits for", refused.output)
+    assert re.search(r"Fix: depends_on=\[first-\w+\]: servers of pool main form one chain", refused.output)
+    assert re.search(r"second-\w+: deleteBeforeReplace: unset", refused.output)
+    assert "instances: 1 of bert: while it is replaced, nobody serves bert" in refused.output
+
+
+def test_batches_that_cannot_be_are_refused_with_name_value_and_fix(raw: Raw) -> None:
+    sizes = BATCHING + "allowed_batch_sizes: [8, 16]"
+    command = [word for word in server(1)["command"] if "batching" not in word]
+    refused = raw(
+        {
+            "sizes": {**server(0), "uploads": [{"file": "/batching.config", "content": sizes}]},
+            "off": {**server(1), "command": command},
+        }
+    )
+    assert refused.code != 0
+    assert "/batching.config: allowed_batch_sizes: [8, 16]: the last size must equal" in refused.output
+    assert "Fix: append 32, or make 16 the max_batch_size" in refused.output
+    assert "--enable_batching: unset: each request runs alone" in refused.output
+
+
+def test_cpus_of_another_server_or_socket_are_refused_with_name_value_and_fix(raw: Raw) -> None:
+    facts = {"node-gpus": f"0={GPU.format(0)};1={GPU.format(1)}", "node-numa": "0=0;1=1"}
+    facts["node-cpus"] = "0=0-15;1=16-31"
+    labels = [{"label": f"tf-serving.{name}", "value": value} for name, value in facts.items()]
+    told = {**server(0), "labels": [*server(0)["labels"], *labels]}
+    quota = {**without(server(2), "cpu_set"), "cpus": "16"}
+    refused = raw({"told": told, "rival": {**server(1), "cpu_set": "8-23"}, "quota": quota})
+    assert refused.code != 0
+    assert re.search(r"rival-\w+: cpuSet: 8-23: CPUs 8-15 are those of told-\w+", refused.output)
+    assert "Fix: give each server CPUs of its own" in refused.output
+    assert "cpuSet: 8-23: CPUs 8-15 are not on NUMA node 1 of its GPU" in refused.output
+    assert "cpus: 16: is no set of CPUs, and without --tensorflow_intra_op_parallelism" in refused.output
+
+
 def test_two_violations_of_one_stack_are_both_reported(raw: Raw) -> None:
-    pinned_otherwise = {name: value for name, value in server(0).items() if name != "device_requests"}
-    refused = raw({"all": {**pinned_otherwise, "gpus": "all"}, "open": {**server(1), "privileged": True}})
+    refused = raw(
+        {
+            "all": {**without(server(0), "device_requests"), "gpus": "all"},
+            "open": {**server(1), "privileged": True},
+        }
+    )
     assert refused.code != 0
     assert "gpus: all: takes all GPUs of its node" in refused.output
     assert "privileged: true: a privileged container sees all GPUs" in refused.output
@@ -130,10 +254,12 @@ def test_a_value_that_is_not_known_in_preview_is_refused_by_resource(project: Pr
     assert "GPU of later" in refused.output
 
 
-@pytest.mark.parametrize(("stack", "file"), golden.stack_files().items())
+@pytest.mark.parametrize(("stack", "file"), golden.on_engines().items())
 def test_a_committed_stack_passes_its_own_level(project: Project, stack: str, file: Path) -> None:
     config = own_values(yaml.safe_load(file.read_text())["config"])
     project.write_stack(stack, config)
+    for secret in SECRETS if "tls: {}" in file.read_text() else ():
+        project.pulumi("config", "set", "--stack", stack, "--secret", secret, "\n-----BEGIN canary")
     planned = project.preview(stack, *with_pack(load_stack_file(file).environment))
     assert planned.code == 0, planned.output
     assert "mandatory" not in planned.output, planned.output

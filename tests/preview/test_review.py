@@ -14,7 +14,7 @@ from review.previews import Bench
 from review.report import Outcome, report
 from review.trees import StackFile, Tree
 from tests.integration import edits
-from tests.integration.edits import LANES, REMOVED, Edit, Ground
+from tests.integration.edit import LANES, REMOVED, Edit, Ground
 from tests.integration.small_stack import pools_of_one_gpu, small_stack
 from tests.pulumi_project import CHECKOUT
 from tests.stacks import Config, changed, one_node, without

@@ -137,14 +137,18 @@ def test_the_retry_budget_covers_what_one_instance_had_in_flight(instances: int,
 
 
 @every_shape
-def test_every_instance_may_be_ejected_and_no_answer_ejects(plan: FrontEndPlan) -> None:
-    for cluster in pool_clusters(plan).values():
+def test_every_instance_may_be_ejected_and_of_answers_only_a_500_ejects(plan: FrontEndPlan) -> None:
+    for name, cluster in pool_clusters(plan).items():
         outliers = cluster["outlier_detection"]
         assert outliers["max_ejection_percent"] == 100
         assert outliers["split_external_local_origin_errors"]
         enforced = {key for key in outliers if key.startswith("enforcing_")}
         assert enforced
-        assert all(outliers[key] == 0 for key in enforced)
+        on_500 = {"enforcing_consecutive_5xx"} if name.startswith("rest-") else set()
+        assert {key for key in enforced if outliers[key] != 0} == on_500
+        [options] = cluster["typed_extension_protocol_options"].values()
+        [matched] = options["outlier_detection"]["error_matcher"].values()
+        assert matched == {"headers": [{"name": ":status", "string_match": {"exact": "500"}}]}
 
 
 @every_shape

@@ -58,7 +58,7 @@ SHAPES: dict[str, FrontEndPlan] = {
 every_shape = pytest.mark.parametrize("plan", SHAPES.values(), ids=SHAPES)
 RETRY_WORDS = {
     *("connect-failure", "refused-stream", "reset", "reset-before-request", "retriable-status-codes"),
-    *("unavailable",),
+    *("unavailable", "retriable-headers"),
 }
 
 

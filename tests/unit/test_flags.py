@@ -39,10 +39,12 @@ def test_the_arguments_of_a_batched_instance() -> None:
         "--port=8500",
         "--rest_api_port=8501",
         "--rest_api_timeout_in_ms=30000",
-        "--model_config_file=/config/models-5ef5b87a09db.config",
+        "--model_config_file=/config/models-566d65e8c1f8.config",
         "--monitoring_config_file=/config/monitoring-bb222bfcc1ab.config",
         "--enable_batching=true",
         "--batching_parameters_file=/config/batching-bb40ff0e3dca.config",
+        "--model_config_file_poll_wait_seconds=5",
+        "--allow_version_labels_for_unavailable_models=true",
         "--grpc_max_threads=64",
         "--rest_api_num_threads=64",
         "--num_load_threads=2",
@@ -66,10 +68,23 @@ def test_without_batching_neither_the_flag_nor_the_file_is_given() -> None:
     assert not {"enable_batching", "batching_parameters_file"} & set(given)
 
 
-def test_labels_alone_bring_the_flag_that_a_cold_start_with_labels_needs() -> None:
-    flag = "allow_version_labels_for_unavailable_models"
-    assert flag not in arguments(one_node())
-    assert arguments(changed(one_node(), "pools[0].models[0].labels", {"stable": 1}))[flag] == "true"
+def test_no_model_version_or_label_is_told_by_a_flag_so_that_a_server_need_not_be_replaced_for_it() -> None:
+    labelled = changed(one_node(), "pools[0].models[0].labels", {"stable": 1})
+    model = "pools[0].models[0]"
+    for config in (labelled, changed(one_node(), f"{model}.versions", {"specific": [1, 2]})):
+        assert arguments(config) == arguments(one_node())
+    assert arguments(labelled)["allow_version_labels_for_unavailable_models"] == "true"
+
+
+def test_other_mounts_are_another_list_of_models_so_that_no_server_reads_of_folders_that_it_lacks() -> None:
+    def named(config: stacks.Config) -> str:
+        return arguments(config)["model_config_file"]
+
+    second = {"name": "bert", "path": "/srv/models/bert"}
+    more = changed(one_node(), "pools[0].models[1]", second)
+    assert named(more) != named(one_node())
+    whole = changed(one_node(), "pools[0].models_folder", "/srv/models")
+    assert named(changed(whole, "pools[0].models[1]", second)) == named(whole) != named(one_node())
 
 
 def test_what_is_left_to_the_server_is_not_written() -> None:
@@ -92,7 +107,7 @@ def test_the_profiler_is_off() -> None:
 def test_every_flag_that_can_be_written_exists_in_every_release_with_that_type(version: str) -> None:
     known = facts().flags_of(version)
     given = arguments(everything())
-    assert len(given) == 15
+    assert len(given) == 16
     for name, value in given.items():
         match known[name].type:
             case "int":

@@ -147,8 +147,8 @@ REFUSED = [
     ),
     # subnets_have_room
     (
-        crowd(102),
-        ["nodes[0].subnet: '172.29.80.0/24': has room for 101 instances on shared slots, not for 102;"],
+        crowd(54),
+        ["nodes[0].subnet: '172.29.80.0/24': has no room for 54 instances on shared slots of 54 pools;"],
     ),
     # former_names_are_free
     (
@@ -193,7 +193,7 @@ ACCEPTED = [
         "nodes[1].docker.endpoint",
         "ssh://gpu-01:2222",
     ),
-    crowd(101),
+    crowd(53),
     renamed("nodes[0]", "gpu-00"),
     renamed("pools[0]", "gpu-01"),
     changed(renamed("pools[0]", "old"), "nodes[0].renamed_from", "old"),

@@ -256,7 +256,7 @@ def test_facts_of_a_node_are_labels_of_what_stages_envoys_files() -> None:
 
 def test_what_brings_envoy_its_files_has_addresses_that_no_instance_has() -> None:
     for node in plan(two_nodes()).nodes:
-        own = [node.front_end.serving_address, node.front_end.publisher_address]
+        own = [node.front_end.serving_address, node.front_end.config.address]
         own += [node.front_end.acceptance_address, *(instance.address for instance in node.instances)]
         assert len(set(own)) == len(own)
         assert all(address in node.serving_network.subnet for address in own)

@@ -1,0 +1,76 @@
+"""Runs of the scripts in `components/data`, on folders in the place of upload and volume."""
+
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from components.config_volume import script
+from images.host_files import SHELL_AND_TOOLS
+
+PATIENCE_S = 30
+
+
+class Publisher:
+    """What is uploaded, the volume, and runs of the script on both."""
+
+    def __init__(self, folder: Path) -> None:
+        self.uploaded = folder / "publish"
+        self.volume = folder / "volume"
+        self.volume.mkdir()
+        # What the images have, and nothing else.
+        self.tools = folder / "bin"
+        self.tools.mkdir()
+        for tool in SHELL_AND_TOOLS:
+            (self.tools / tool).symlink_to(shutil.which(tool) or tool)
+
+    def upload(
+        self,
+        files: Mapping[str, str],
+        then: str = "",
+        modes: Mapping[str, str] | None = None,
+        then_files: Mapping[str, str] | None = None,
+    ) -> None:
+        for file in (*self.uploaded.rglob("*"),):
+            if file.is_file():
+                file.unlink()
+        (self.uploaded / "files").mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (self.uploaded / "files" / name).write_text(text)
+        lines = [f"{(modes or {}).get(name, '0644')} - {name}\n" for name in files]
+        (self.uploaded / "list").write_text("".join(lines) or "\n")
+        (self.uploaded / "publish.sh").write_text(script("publish.sh"))
+        if then:
+            (self.uploaded / "then.sh").write_text(then)
+        for name, text in (then_files or {}).items():
+            (self.uploaded / "then").mkdir(exist_ok=True)
+            (self.uploaded / "then" / name).write_text(text)
+
+    def start(self) -> "subprocess.Popen[str]":
+        """A run of its own."""
+        command = [str(self.tools / "bash"), str(self.uploaded / "publish.sh")]
+        return subprocess.Popen(
+            [*command, str(self.uploaded), str(self.volume)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={"PATH": str(self.tools)},
+        )
+
+    def run(self) -> tuple[int | None, str]:
+        """Exit code and output of a run; None where it was done, and would linger to be seen."""
+        process = self.start()
+        deadline = time.monotonic() + PATIENCE_S
+        while process.poll() is None and not self.done():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        code = process.poll()
+        process.kill()
+        return code, process.communicate()[0]
+
+    def done(self) -> bool:
+        return (self.uploaded / "done").exists()
+
+    def held(self) -> dict[str, str]:
+        return {file.name: file.read_text() for file in self.volume.iterdir() if file.name[0] != "."}
