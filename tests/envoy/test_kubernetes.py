@@ -1,6 +1,5 @@
-"""Envoy's files on Kubernetes with the real Envoy: endpoints from DNS, files swapped as the kubelet does it."""
+"""Envoy's files on Kubernetes with the real Envoy: endpoints from DNS, files swapped as a kubelet does."""
 
-import os
 import shutil
 import subprocess
 import urllib.request
@@ -42,7 +41,7 @@ def files(front_end: FrontEndPlan, ground: Ground) -> dict[str, str]:
 
 
 def swap(ground: Ground, texts: dict[str, str], generation: str) -> None:
-    """Put files in place as a kubelet does: a folder of their own, and a link to it renamed over the one before."""
+    """Put files in place as a kubelet does: in a folder of their own, whose link is renamed."""
     folder = ground.folder / f"..{generation}"
     folder.mkdir()
     for name, text in texts.items():
@@ -51,10 +50,9 @@ def swap(ground: Ground, texts: dict[str, str], generation: str) -> None:
             (ground.folder / name).symlink_to(Path("..data") / name)
     link = ground.folder / "..data_tmp"
     link.symlink_to(folder.name)
-    before = (
-        ground.folder / os.readlink(ground.folder / "..data") if (ground.folder / "..data").exists() else None
-    )
-    link.rename(ground.folder / "..data")
+    current = ground.folder / "..data"
+    before = ground.folder / current.readlink() if current.exists() else None
+    link.rename(current)
     if before:
         shutil.rmtree(before)
 

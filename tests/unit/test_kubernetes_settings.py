@@ -1,10 +1,13 @@
 """What a stack file for Kubernetes may say, and what is refused before anything is placed."""
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
-from tests import stacks
+from components.errors import SettingsError
+from tests import golden, stacks
 from tests.kubernetes_stacks import four_gpus, plan, rendered_to, settings
 from tests.stacks import Config, changed, without
 
@@ -137,8 +140,18 @@ def test_every_key_of_docker_is_still_unknown_there_if_it_is_kubernetes_own() ->
     assert "unknown key" in refusal(config)
 
 
-def test_a_stack_whose_name_no_object_can_have_is_refused() -> None:
-    from components.errors import SettingsError
+def test_a_stack_of_docker_engines_waits_for_nothing_of_kubernetes() -> None:
+    program = (
+        "import sys; from pathlib import Path; from components.stack_file import load_stack_file;"
+        "import components.targets, components.deployment; load_stack_file(Path('Pulumi.prod.yaml'));"
+        "print([name for name in sys.modules if 'kubernetes' in name])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=golden.PROJECT, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("[]\n", "")
 
+
+def test_a_stack_whose_name_no_object_can_have_is_refused() -> None:
     with pytest.raises(SettingsError, match="on Kubernetes a stack is named in lower-case letters"):
         plan(four_gpus(), stack="My_Stack")
