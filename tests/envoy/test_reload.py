@@ -177,6 +177,41 @@ def test_envoy_survives_instances_that_change_their_names_and_ports_but_not_thei
     assert len(made.admin("/clusters").body.decode().split("rest-vision::127")) > 1
 
 
+def draining(made: Site, name: str) -> list[tuple[str, str, str]]:
+    """Edits that take an instance out of the balancing, and leave it what it is at."""
+    [(pool, endpoint)] = [(p, e) for p in made.plan.pools for e in p.endpoints if e.name == name]
+    inside = ["  address:", "    socket_address:", f'      address: "{endpoint.address}"']
+    serving = "\n".join(["- endpoint:", *(f"            {line}" for line in inside)])
+    drained = serving.replace("- endpoint:", '- health_status: "DRAINING"\n            endpoint:')
+    return [(f"eds-{protocol}-{pool.name}.yaml", serving, drained) for protocol in ("rest", "grpc")]
+
+
+def test_an_instance_that_is_drained_gets_no_new_request_and_ends_those_that_it_has(made: Site) -> None:
+    drained, other = (endpoint.name for endpoint in made.plan.pools[0].endpoints)
+    for backend in made.backends.values():
+        backend.behave({"delay_s": 2})
+    with load_on(made, "rest", clients=8) as load:
+        wait_for("both are at work", lambda: made.stat("cluster.rest-vision.upstream_rq_active") == 8)
+        took(made.publish(made.plan, *draining(made, drained)))
+        load.more(16)  # what had begun before has ended by then
+        ended = load.served[drained]
+        load.more(16)
+        assert load.served[drained] == ended
+    assert load.failures == []
+    assert made.stat("cluster.rest-vision.upstream_rq_retry") == 0
+    took(made.publish(made.plan))
+    wait_for("it serves again", lambda: {made.predict().served_by for _ in range(4)} == {drained, other})
+
+
+def test_a_pool_whose_only_instance_is_drained_is_served_by_it(made: Site) -> None:
+    vision, text = made.plan.pools
+    alone = replace(made.plan, pools=(replace(vision, endpoints=vision.endpoints[:1]), text))
+    took(made.publish(alone, *draining(made, vision.endpoints[0].name)))
+    with load_on(made, "rest") as load:
+        load.more(200)
+    assert load.failures == []
+
+
 def test_files_are_in_use_at_once_where_no_envoy_runs_and_only_staged_where_one_does(
     made: Site, tmp_path: Path
 ) -> None:
