@@ -66,6 +66,8 @@ class ServersPlan:
     surge: int
     """Pods beyond the wanted number while a change rolls."""
     labels: Labels
+    own_labels: Labels
+    """Of the workload alone: what they say changes without its pods being replaced."""
     selector: Labels
     annotations: Labels
 
@@ -189,7 +191,7 @@ def _servers(settings: KubernetesSettings, pool: KubernetesPool, stack: str, own
         batching=pool.batching,
         gpu_memory=pool.gpu_memory,
         memory=pool.memory,
-        threads=thread_counts(pool),
+        threads=_threads(pool),
         server=pool.server,
         log_level=pool.log_level,
         load_timeout_s=pool.load_timeout_s,
@@ -201,9 +203,24 @@ def _servers(settings: KubernetesSettings, pool: KubernetesPool, stack: str, own
         sticky=pool.balancing.sticky,
         surge=_surge(settings, pool, nodes),
         labels=_labels(stack, owner, {**said, "load-timeout-s": str(pool.load_timeout_s)}),
+        own_labels=(("tf-serving.pool-gpus", str(nodes.gpus)),),
         selector=labels(stack, said),
         # A label cannot hold a comma.
-        annotations=(("tf-serving.models", ",".join(sorted(model.name for model in models.plans))),),
+        annotations=(
+            ("tf-serving.models", ",".join(sorted(model.name for model in models.plans))),
+            *((f"tf-serving.{name}", "true") for name in ("single", "unbatched") if getattr(pool, name)),
+        ),
+    )
+
+
+def _threads(pool: KubernetesPool) -> ThreadCounts:
+    """Unset, the server would take so many for each CPU of its node, whatever its pod may use of them."""
+    said, cpus = thread_counts(pool), pool.nodes.cpus
+    return ThreadCounts(
+        grpc_max=said.grpc_max or 4 * cpus,
+        rest=said.rest or 4 * cpus,
+        intra_op=said.intra_op or cpus,
+        inter_op=said.inter_op or cpus,
     )
 
 

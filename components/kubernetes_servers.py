@@ -101,9 +101,7 @@ def _deployment(plan: KubernetesPlan, servers: ServersPlan, template: Json) -> J
         "revisionHistoryLimit": 3,
         "template": template,
     }
-    return manifest(
-        "apps/v1", "Deployment", metadata(servers.name, plan.namespace, servers.labels), spec=spec
-    )
+    return manifest("apps/v1", "Deployment", _metadata(plan, servers), spec=spec)
 
 
 def _stateful_set(plan: KubernetesPlan, servers: ServersPlan, template: Json) -> Json:
@@ -116,9 +114,11 @@ def _stateful_set(plan: KubernetesPlan, servers: ServersPlan, template: Json) ->
         "revisionHistoryLimit": 3,
         "template": template,
     }
-    return manifest(
-        "apps/v1", "StatefulSet", metadata(servers.name, plan.namespace, servers.labels), spec=spec
-    )
+    return manifest("apps/v1", "StatefulSet", _metadata(plan, servers), spec=spec)
+
+
+def _metadata(plan: KubernetesPlan, servers: ServersPlan) -> Json:
+    return metadata(servers.name, plan.namespace, (*servers.labels, *servers.own_labels))
 
 
 def _count(servers: ServersPlan) -> Json:
@@ -136,20 +136,7 @@ def _template(plan: KubernetesPlan, servers: ServersPlan, config_maps: tuple[str
         "terminationGracePeriodSeconds": servers.drain_s + servers.rollout.stop_timeout_s,
         "securityContext": pod_security(servers.volume.user),
         "tolerations": [_toleration(taint) for taint in nodes.taints],
-        "affinity": {
-            "nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": [
-                        {
-                            "matchExpressions": [
-                                {"key": key, "operator": "In", "values": [value]}
-                                for key, value in sorted(nodes.selector.items())
-                            ]
-                        }
-                    ]
-                }
-            }
-        },
+        "nodeSelector": dict(sorted(nodes.selector.items())),
         "topologySpreadConstraints": [
             {
                 "maxSkew": 1,

@@ -208,15 +208,27 @@ class _Pod:
             name = reader.text(item.get("name"), f"{at}.name", "mounts") or ""
             host = reader.mapping(sources.get(name, {}).get("hostPath"), f"{at}.hostPath", "mounts")
             where = reader.text(host.get("path"), f"{at}.hostPath.path", "mounts")
-            config = reader.mapping(sources.get(name, {}).get("configMap"), f"{at}.configMap", "mounts")
-            text = reader.text(config.get("name"), f"{at}.configMap.name", "mounts")
-            yield Mount(
-                path=at,
-                kind="bind" if where else "config" if text else "volume",
-                source=where or text or name,
-                target=reader.text(item.get("mountPath"), f"{at}.mountPath", "mounts") or "",
-                read_only=bool(reader.flag(item.get("readOnly"), f"{at}.readOnly", "mounts")),
-            )
+            texts = list(_config_maps(reader, sources.get(name, {}), at))
+            # A projected volume is several ConfigMaps in one folder.
+            for source in [where] if where else texts or [name]:
+                yield Mount(
+                    path=at,
+                    kind="bind" if where else "config" if texts else "volume",
+                    source=source,
+                    target=reader.text(item.get("mountPath"), f"{at}.mountPath", "mounts") or "",
+                    read_only=bool(reader.flag(item.get("readOnly"), f"{at}.readOnly", "mounts")),
+                )
+
+
+def _config_maps(reader: Reader, volume: Mapping[str, object], at: str) -> Iterator[str]:
+    """Names of the ConfigMaps that a volume shows."""
+    projected = reader.mapping(volume.get("projected"), f"{at}.projected", "mounts")
+    parts = reader.objects(projected.get("sources"), f"{at}.projected.sources", "mounts")
+    for place, part in ((at, volume), *parts):
+        config = reader.mapping(part.get("configMap"), f"{place}.configMap", "mounts")
+        name = reader.text(config.get("name"), f"{place}.configMap.name", "mounts")
+        if name is not None:
+            yield name
 
 
 def _env(reader: Reader, props: Mapping[str, object], path: str) -> dict[str, str]:

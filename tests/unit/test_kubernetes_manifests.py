@@ -127,12 +127,7 @@ def test_a_runtime_class_is_absent_unless_it_is_said() -> None:
 def test_servers_tolerate_the_taints_of_their_nodes_and_go_nowhere_else() -> None:
     spec = pod(made(four_gpus())["main"])
     assert spec["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
-    (term,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
-        "nodeSelectorTerms"
-    ]
-    assert term["matchExpressions"] == [
-        {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["NVIDIA-A100-SXM4-80GB"]}
-    ]
+    assert spec["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
 
 
 def test_full_nodes_roll_without_a_surge() -> None:
