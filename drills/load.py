@@ -10,6 +10,7 @@ import http.client
 import json
 import signal
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -32,8 +33,9 @@ Ask = Callable[[], tuple[str, str, str]]
 class RestClient:
     """Keeps a connection for a hundred requests, then makes a new one: each way loses some in its own."""
 
-    def __init__(self, port: int, model: str, headers: dict[str, str]) -> None:
-        self._address = ("127.0.0.1", port)
+    def __init__(self, port: int, model: str, headers: dict[str, str], ca: bytes | None) -> None:
+        self._port = port
+        self._tls = ssl.create_default_context(cadata=ca.decode()) if ca else None
         self._path = f"/v1/models/{model}:predict"
         self._headers = headers
         self._connection: http.client.HTTPConnection | None = None
@@ -43,7 +45,7 @@ class RestClient:
         """Send one request."""
         if self._connection is None or self._left == 0:
             self._close()
-            self._connection = http.client.HTTPConnection(*self._address, timeout=_TIMEOUT_S)
+            self._connection = self._connect()
             self._left = _REQUESTS_PER_CONNECTION
         self._left -= 1
         try:
@@ -61,6 +63,11 @@ class RestClient:
         served_by = response.headers.get("x-served-by", "")
         return outcome, served_by, _version(response.headers.get("x-simulator-model", ""))
 
+    def _connect(self) -> http.client.HTTPConnection:
+        if self._tls is None:
+            return http.client.HTTPConnection("127.0.0.1", self._port, timeout=_TIMEOUT_S)
+        return http.client.HTTPSConnection("127.0.0.1", self._port, timeout=_TIMEOUT_S, context=self._tls)
+
     def _close(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -70,7 +77,7 @@ class RestClient:
 class GrpcClient:
     """Keeps one channel, as clients do; the connection below it is the library's to make again."""
 
-    def __init__(self, port: int, model: str, headers: dict[str, str]) -> None:
+    def __init__(self, port: int, model: str, headers: dict[str, str], ca: bytes | None) -> None:
         request = message("PredictRequest")()
         request.model_spec.name = model
         tensor = request.inputs["x"]
@@ -81,7 +88,12 @@ class GrpcClient:
         self._metadata = tuple(headers.items())
         # Without a pool of its own every client of this process would share one connection.
         options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 1000)]
-        channel = grpc.insecure_channel(f"127.0.0.1:{port}", options=options)
+        target = f"127.0.0.1:{port}"
+        channel = (
+            grpc.secure_channel(target, grpc.ssl_channel_credentials(ca), options=options)
+            if ca
+            else grpc.insecure_channel(target, options=options)
+        )
         self._predict = channel.unary_unary(
             PREDICT,
             request_serializer=lambda sent: sent.SerializeToString(),
@@ -160,14 +172,16 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--model", default="half_plus_two")
     parser.add_argument("--header", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--ca", type=Path, help="certificates to trust: ask over TLS")
     chosen = parser.parse_args(arguments)
     headers = dict(header.split("=", 1) for header in chosen.header)
+    ca = chosen.ca.read_bytes() if chosen.ca else None
     client = RestClient if chosen.protocol == "rest" else GrpcClient
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    clients = [client(chosen.port, chosen.model, headers) for _ in range(chosen.clients)]
+    clients = [client(chosen.port, chosen.model, headers, ca) for _ in range(chosen.clients)]
     requests = run(clients, chosen.rate, stop, chosen.at_least)
     chosen.out.write_text("".join(f"{request.line()}\n" for request in requests))
 

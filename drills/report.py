@@ -8,7 +8,7 @@ from drills.records import ANSWERED, summary
 from tests.pulumi_project import CHECKOUT
 
 if TYPE_CHECKING:
-    from drills.scenarios import Play
+    from drills.plays import Play
     from drills.stage import Traffic
 
 FILE = CHECKOUT / "docs" / "drills.md"
@@ -17,31 +17,31 @@ _HEAD = """# Drills
 Written by `make drills`: each is played on a real Docker Engine and the real Envoy, with the simulator as the
 server, while clients ask over REST and gRPC at a constant rate and count every request. They retry nothing.
 
-| # | drill | what must hold | protocol | requests | failed | p50, ms | p99, ms | longest gap, s |
-|---|---|---|---|---|---|---|---|---|
+| # | drill | what must hold | protocol | requests | failed | p50, ms | p99, ms | longest gap, s | seen |
+|---|---|---|---|---|---|---|---|---|---|
 """
 _ROW = re.compile(r"^\| (\d+) \|")
 
 
 def row(play: "Play", traffic: "Traffic") -> str:
-    """The rows of a drill that was played."""
+    """The rows of a drill that was played; what else was seen is said in the first."""
     rows = []
+    seen = "; ".join(traffic.seen)
     for protocol, requests in traffic.requests.items():
-        if not any(request.outcome == ANSWERED for request in requests):
-            rows.append(
-                f"| {play.number} | {play.title} | {play.holds} | {protocol} | {len(requests)} | all | | | |"
-            )
-            continue
-        found = summary(requests)
-        figures = f"{found.p50_ms:.1f} | {found.p99_ms:.1f} | {found.longest_gap_s:.2f}"
-        counts = f"{found.requests} | {found.failures}"
-        rows.append(f"| {play.number} | {play.title} | {play.holds} | {protocol} | {counts} | {figures} |")
+        begin = f"| {play.number} | {play.title} | {play.holds} | {protocol} | {len(requests)}"
+        if any(request.outcome == ANSWERED for request in requests):
+            found = summary(requests)
+            figures = f"{found.p50_ms:.1f} | {found.p99_ms:.1f} | {found.longest_gap_s:.2f}"
+            rows.append(f"{begin} | {found.failures} | {figures} | {seen} |")
+        else:
+            rows.append(f"{begin} | all | | | | {seen} |")
+        seen = ""
     return "\n".join(rows)
 
 
 def failed(play: "Play") -> str:
     """The row of a drill that did not hold."""
-    return f"| {play.number} | {play.title} | **did not hold**: {play.holds} | | | | | | |"
+    return f"| {play.number} | {play.title} | **did not hold**: {play.holds} | | | | | | | |"
 
 
 def keep(lines: Mapping[int, str], foot: str) -> None:

@@ -1,11 +1,12 @@
 """What a drill is played on: an engine of its own with a stack of four instances, and clients that ask."""
 
+import copy
 import math
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TypeVar
 
 from drills.records import Request
 from images.build import ensure_images
+from images.samples import write_sample_models
 from ops.daemon import processes_with, send
 from ops.engine import PrivateEngine
 from tests.integration.docker_cli import DockerCli
@@ -23,6 +25,7 @@ from toolchain.tools import Toolchain
 Value = TypeVar("Value")
 
 STACK = "drill"
+ENVOY_IMAGE = "tf-serving-envoy:1.40.0"
 SERVER_IMAGE = "tf-serving-simulator:2.14.1-gpu"
 _BASE_MS = 5
 
@@ -43,6 +46,8 @@ class Traffic:
 
     since_s: float = field(default_factory=time.monotonic)
     requests: dict[str, list[Request]] = field(default_factory=dict)
+    seen: list[str] = field(default_factory=list)
+    """Further findings, for the report."""
 
     def of(self, protocol: str) -> list[Request]:
         """What became of the requests over `rest` or `grpc`."""
@@ -59,6 +64,34 @@ class Stage(Drill):
     """A deployed stack named `drill` on an engine that nothing else uses."""
 
     own: PrivateEngine
+    base: Config
+    """The configuration that every drill begins with."""
+
+    def reset(self) -> None:
+        """Bring it back to how every drill begins, after one that went well."""
+        self.config.clear()
+        self.config.update(copy.deepcopy(self.base))
+        self.write()
+        self.up()
+
+    @property
+    def model(self) -> Path:
+        """The folder of the model's versions."""
+        return self.folder / "models" / "half_plus_two"
+
+    @property
+    def envoy(self) -> str:
+        """The front end's container."""
+        return f"{self.stack}.local-envoy"
+
+    @property
+    def serving(self) -> dict[str, str]:
+        """Identity by name of what serves: another one is a restart."""
+        return {
+            name: identity
+            for name, identity in self.engine.ids().items()
+            if "-gpu" in name or name == self.envoy
+        }
 
     @property
     def folder(self) -> Path:
@@ -69,6 +102,10 @@ class Stage(Drill):
         """Edit the stack file and run `up`, which must succeed."""
         edit(self.config, value)
         self.write()
+        self.apply()
+
+    def apply(self) -> None:
+        """Run `up`, which must succeed."""
         done = self.project.up(self.stack, "--suppress-outputs")
         assert done.code == 0, done.output
 
@@ -92,7 +129,9 @@ class Stage(Drill):
 
         wait_until(healthy, f"{sorted(names)} healthy", patience_s)
 
-    def restart_engine(self, *, power_cut: bool = False) -> None:
+    def restart_engine(
+        self, *, power_cut: bool = False, before_it_starts: Callable[[], None] = lambda: None
+    ) -> None:
         """Stop the engine with all its containers and start it; a power cut gives nothing the time to end."""
         if power_cut:
             shims = processes_with(str(self.own.run_dir / "containerd.sock"))
@@ -101,22 +140,29 @@ class Stage(Drill):
                 if pid is not None:
                     send(pid, signal.SIGKILL)
         self.own.stop()  # and what a reboot clears: mounts, sockets, bridges
+        before_it_starts()
         self.own.start()
 
     @contextmanager
-    def traffic(self, rate: Rate, headers: tuple[str, ...] = (), *, at_least: int = 0) -> Iterator[Traffic]:
-        """Clients over both protocols, from before to after, and until they have sent `at_least` in all."""
+    def traffic(
+        self, rate: Rate, headers: tuple[str, ...] = (), *, at_least: int = 0, ca: Path | None = None
+    ) -> Iterator[Traffic]:
+        """Clients over both protocols, from before to after, and until they have sent `at_least` in all.
+
+        With `ca`, certificates that they trust, they ask over TLS.
+        """
         both = rate.rest + rate.grpc
         front_end = self.config["front_end"]
         options = {
             "rest": (front_end["rest_port"], rate.rest, rate.rest_clients),
             "grpc": (front_end["grpc_port"], rate.grpc, rate.grpc_clients),
         }
+        more = [*(f"--header={header}" for header in headers), *([f"--ca={ca}"] if ca else [])]
         made = Traffic()
         files = {protocol: self.folder / f"{protocol}-{time.monotonic_ns()}.csv" for protocol in options}
         running = {
             protocol: _client(
-                protocol, *option, headers, files[protocol], math.ceil(at_least * option[1] / both)
+                protocol, *option, more, files[protocol], math.ceil(at_least * option[1] / both)
             )
             for protocol, option in options.items()
             if option[1]
@@ -137,14 +183,14 @@ class Stage(Drill):
 
 
 def _client(
-    protocol: str, port: int, rate: float, clients: int, headers: tuple[str, ...], out: Path, at_least: int
+    protocol: str, port: int, rate: float, clients: int, more: Sequence[str], out: Path, at_least: int
 ) -> "subprocess.Popen[str]":
     options = {"port": port, "rate": rate, "clients": clients, "out": out, "at-least": at_least}
     return subprocess.Popen(
         [
             *(sys.executable, "-m", "drills.load", protocol),
             *(f"--{name}={value}" for name, value in options.items()),
-            *(f"--header={header}" for header in headers),
+            *more,
         ],
         cwd=CHECKOUT,
         stdout=subprocess.PIPE,
@@ -163,7 +209,7 @@ def stage(folder: Path, toolchain: Toolchain) -> Iterator[Stage]:
         engine = DockerCli(own.docker_host)
         project = Project(folder, toolchain, environment(own.docker_host))
         config = _config(folder / "models", engine)
-        made = Stage(project, engine, STACK, config, own)
+        made = Stage(project, engine, STACK, config, own, copy.deepcopy(config))
         made.write()
         made.up()
         try:
@@ -177,24 +223,26 @@ def stage(folder: Path, toolchain: Toolchain) -> Iterator[Stage]:
 
 def _config(models: Path, engine: DockerCli) -> Config:
     config = local_config(models)
-    second_version(models)
-    config["images"] = {**config["images"], "server": variant(engine, "paced", f"SIM_BASE_MS={_BASE_MS}")}
-    config["pools"][0]["batching"]["batch_timeout_micros"] = 1000
+    write_sample_models(models, versions=(1, 2))
+    paced = variant(engine, SERVER_IMAGE, "paced", f"SIM_BASE_MS={_BASE_MS}")
+    config["images"] = {**config["images"], "server": paced}
+    [node], [pool] = config["nodes"], config["pools"]
+    # A fifth one, for what is beside the pool.
+    node["gpus"].append({**node["gpus"][3], "index": 4, "uuid": "GPU-00000000-0000-4000-8000-000000000004"})
+    pool["batching"]["batch_timeout_micros"] = 1000
+    pool["models_folder"] = str(models)
+    pool["models"][0] |= {"versions": {"specific": [1]}, "labels": {"stable": 1}}
+    # A version that cannot be loaded is given up at once.
+    pool["server"] = {"max_num_load_retries": 0, "load_retry_interval_micros": 0}
     return config
 
 
-def second_version(models: Path) -> None:
-    """A version 2 beside version 1 of the sample model."""
-    folder = models / "half_plus_two"
-    if not (folder / "2").exists():
-        subprocess.run(["cp", "-R", str(folder / "1"), str(folder / "2")], check=True)
-
-
-def variant(engine: DockerCli, name: str, *environment: str) -> str:
-    """The simulator's image with more variables, under a name of its own."""
-    image = f"tf-serving-simulator-{name}:2.14.1-gpu"
-    container = engine.run("create", SERVER_IMAGE)
+def variant(engine: DockerCli, image: str, name: str, *environment: str) -> str:
+    """An image with more variables, under a name of its own."""
+    repository, _, tag = image.partition(":")
+    made = f"{repository}-{name}:{tag}"
+    container = engine.run("create", image)
     changes = [f"--change=ENV {variable}" for variable in environment]
-    engine.run("commit", *changes, container, image)
+    engine.run("commit", *changes, container, made)
     engine.run("rm", container)
-    return image
+    return made

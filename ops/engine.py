@@ -22,7 +22,11 @@ from ops.networks import choose_block, routed_networks
 # Docker offers the `nvidia` driver where it finds this program on its PATH as it starts, and runs it before
 # the container's process. Ours accepts every GPU: a private engine is only ever for simulated ones.
 _HOOK = "nvidia-container-runtime-hook"
-_HOOK_TEXT = "#!/bin/sh\n# Stands in for NVIDIA's hook: accepts any GPU.\ncat >/dev/null\nexit 0\n"
+_HOOK_TEXT = """#!/bin/sh
+# Stands in for NVIDIA's hook: accepts any GPU, as long as the driver is there.
+cat >/dev/null
+[ ! -e "$0.driver-absent" ]
+"""
 _PROGRAMS = ("dockerd", "containerd", "runc", "ip")
 
 
@@ -59,6 +63,11 @@ class PrivateEngine:
             pid_file=self.folder / "dockerd.pid",
             log=self.folder / "dockerd.log",
         )
+
+    @property
+    def driver_absent(self) -> Path:
+        """While this file is there, no container with a GPU starts: as before a driver has been loaded."""
+        return self._bin / f"{_HOOK}.driver-absent"
 
     def answers(self) -> bool:
         """Whether the engine's API answers."""

@@ -5,7 +5,7 @@ import json
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -33,11 +33,20 @@ class Answer:
     prediction: float | None
 
 
-def rest(port: int, timeout_s: float = 40, *, model: str = MODEL, host: str = "127.0.0.1") -> Answer:
+def rest(
+    port: int,
+    timeout_s: float = 40,
+    *,
+    model: str = MODEL,
+    host: str = "127.0.0.1",
+    headers: Mapping[str, str] | None = None,
+) -> Answer:
     """One prediction over REST."""
     connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
     try:
-        connection.request("POST", f"/v1/models/{model}:predict", json.dumps({"instances": [1.0]}))
+        connection.request(
+            "POST", f"/v1/models/{model}:predict", json.dumps({"instances": [1.0]}), dict(headers or {})
+        )
         response = connection.getresponse()
         body = json.loads(response.read() or b"{}")
     finally:

@@ -1,0 +1,8 @@
+"""Mutants that behave as the rule does, by its module: what is changed to what, and why it is the same."""
+
+EQUIVALENT: dict[str, dict[tuple[str, str], str]] = {
+    "gpu_memory": {
+        ("said is None and _is_zero(text)", "_is_zero(text)"): "fraction() has None for every zero",
+        ("0 < said <= _MOST", "0 <= said <= _MOST"): "fraction() has None for every zero",
+    },
+}
