@@ -5,4 +5,10 @@ EQUIVALENT: dict[str, dict[tuple[str, str], str]] = {
         ("said is None and _is_zero(text)", "_is_zero(text)"): "fraction() has None for every zero",
         ("0 < said <= _MOST", "0 <= said <= _MOST"): "fraction() has None for every zero",
     },
+    "only_the_front_end_publishes": {
+        (
+            "if 'admin' not in text",
+            "if False",
+        ): "such a text has no admin page either; it only saves reading it",
+    },
 }
