@@ -10,7 +10,7 @@ OPS = $(PYTHON) -m ops
 
 .DEFAULT_GOAL := help
 .PHONY: help up preview down heal drift preflight pin pulumi pr-check test unit lint format lock clean
-.PHONY: policy-env policy-pack policy-audit
+.PHONY: policy-env policy-pack policy-audit mutate-policies
 .PHONY: bench test-unit test-simulator test-envoy test-preview integration kills drills
 .PHONY: cluster cluster-down test-cluster
 
@@ -79,6 +79,10 @@ cluster-down: ## Stop it and delete what is in it
 
 test-cluster: ## Tests with a control plane of their own and the real Kubernetes provider (not in `make test`)
 	@exec $(OPS) test cluster --arguments="$$ARGS"
+
+mutate-policies: ## Remove each condition of each policy rule in turn: do its tests notice? (ARGS=gpu-memory; not in `make test`)
+	@$(PYTHON) -m toolchain setup --dev
+	@.venv/bin/python -m tests.mutation $$ARGS
 
 bench: ## Measure, and write bench/results.md: make bench ARGS="plan preview-10 up"
 	@$(PYTHON) -m toolchain setup --dev

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import date
 
-from bench import batching, envoy, plan, preview, proxies, up
+from bench import batching, envoy, plan, policies, preview, proxies, up
 from bench.measure import machine
 from bench.part import Part
 from tests.pulumi_project import CHECKOUT
@@ -13,7 +13,7 @@ from toolchain.pulumi import ensure
 RESULTS = CHECKOUT / "bench" / "results.md"
 
 
-_FILES = (plan, preview, up, envoy, proxies, batching)
+_FILES = (plan, preview, policies, up, envoy, proxies, batching)
 PARTS: dict[str, Part] = {name: part for file in _FILES for name, part in file.PARTS.items()}
 
 

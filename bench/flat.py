@@ -50,7 +50,7 @@ def flat_program(config: Mapping[str, object], stack: str) -> str:
     Nested inputs are plain dicts, which Pulumi takes as well as typed classes. It is a module, as Python
     keeps the bytecode of modules alone.
     """
-    engine = run_program(lambda: _deploy(config, stack))
+    engine = run_program(lambda: deploy(config, stack))
     # Whatever is no component of ours: the flat program follows the stack for ever.
     leaves = [resource for resource in engine.resources if not resource.type.startswith("tf-serving:")]
     names = {resource.urn: resource.name for resource in leaves}
@@ -62,7 +62,8 @@ def count_leaves(program: str) -> int:
     return len(re.findall(r"^made\[", program, re.MULTILINE))
 
 
-def _deploy(config: Mapping[str, object], stack: str) -> Mapping[str, object]:
+def deploy(config: Mapping[str, object], stack: str) -> Mapping[str, object]:
+    """The program on a stack's settings, to be run on a mock engine."""
     settings = load_settings(config, f"Pulumi.{stack}.yaml")
     args = ServingDeploymentArgs(settings=settings, stack=stack, project_folder="/srv/project")
     ServingDeployment("serving", args)

@@ -26,7 +26,7 @@ from toolchain.tools import Toolchain
 
 _ROUNDS = 3
 _KEPT = CHECKOUT / ".local" / "bench"
-_LONGEST_S = {1: 60, 10: 180, 100: 900}
+LONGEST_S = {1: 60, 10: 180, 100: 900}
 _SOURCES = ("__main__.py", "components", "requirements.txt", "bench", "Pulumi.prod.yaml")
 
 Round = Sequence[Sample]
@@ -70,7 +70,7 @@ def _measured(nodes: int, toolchain: Toolchain, config: stacks.Config, flat: str
         command = [str(toolchain.pulumi), "preview", "--stack", "bench", "--non-interactive"]
         once = [
             partial(
-                run, command, cwd=each.folder, env={**each.env, **PREVIEW_ENV}, longest_s=_LONGEST_S[nodes]
+                run, command, cwd=each.folder, env={**each.env, **PREVIEW_ENV}, longest_s=LONGEST_S[nodes]
             )
             for each in projects
         ]

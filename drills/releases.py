@@ -64,7 +64,7 @@ def standby(stage: Stage) -> Traffic:
     with stage.traffic(Rate(), at_least=ENOUGH) as traffic:
         time.sleep(2)
         stage.engine.run("kill", *killed)  # the engine leaves them down, as somebody wanted it so
-        time.sleep(3)
+        time.sleep(10)  # until their health checks failed; before, Envoy tries them now and then
         begin = time.monotonic()
         time.sleep(_WINDOW_S)  # what is observed
         end = time.monotonic()
@@ -73,7 +73,7 @@ def standby(stage: Stage) -> Traffic:
         time.sleep(10)  # until Envoy lets them in again
     all_answered(traffic)
     of_standby = [request.served_by == "local-gpu4" for request in between(traffic.all, begin, end)]
-    is_binomial(sum(of_standby), len(of_standby), 50)
+    assert 0.4 < sum(of_standby) / len(of_standby) < 0.6, (sum(of_standby), len(of_standby))
     all_serve(traffic, 4)
     traffic.seen.append(f"standby took {100 * sum(of_standby) / len(of_standby):.1f} %")
     return traffic
@@ -131,7 +131,7 @@ PLAYS = (
     Play(
         number=9,
         title="Two of four killed, standby takes over",
-        holds=f"{NOTHING_LOST}; half goes to the standby, none afterwards",
+        holds=f"{NOTHING_LOST}; about half goes to the standby, none afterwards",
         run=standby,
     ),
     Play(

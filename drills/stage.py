@@ -129,7 +129,9 @@ class Stage(Drill):
 
         wait_until(healthy, f"{sorted(names)} healthy", patience_s)
 
-    def restart_engine(self, *, power_cut: bool = False) -> None:
+    def restart_engine(
+        self, *, power_cut: bool = False, before_it_starts: Callable[[], None] = lambda: None
+    ) -> None:
         """Stop the engine with all its containers and start it; a power cut gives nothing the time to end."""
         if power_cut:
             shims = processes_with(str(self.own.run_dir / "containerd.sock"))
@@ -138,6 +140,7 @@ class Stage(Drill):
                 if pid is not None:
                     send(pid, signal.SIGKILL)
         self.own.stop()  # and what a reboot clears: mounts, sockets, bridges
+        before_it_starts()
         self.own.start()
 
     @contextmanager

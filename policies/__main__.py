@@ -7,6 +7,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from pack.adapter import PACK, policies
+from pack.encrypted import keep_what_is_secret
 from pulumi_policy import EnforcementLevel, PolicyPack
 
+keep_what_is_secret()
 PolicyPack(name=PACK, policies=policies(), enforcement_level=EnforcementLevel.MANDATORY)

@@ -22,6 +22,7 @@ _TEMPLATES: Mapping[str, tuple[str, ...]] = {
 }
 _GPU_RESOURCE = re.compile(r"nvidia\.com/(gpu|mig-.+|gpu\..+)$")
 _VISIBLE = "NVIDIA_VISIBLE_DEVICES"
+_NEVER_WRITTEN = ("configMap", "secret", "projected", "downwardAPI", "image")
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$")
 _MIB = 2.0**20
 _POWERS = {
@@ -206,17 +207,32 @@ class _Pod:
             sources[reader.text(volume.get("name"), f"{at}.name", "mounts") or at] = volume
         for at, item in reader.objects(props.get("volumeMounts"), f"{path}.volumeMounts", "mounts"):
             name = reader.text(item.get("name"), f"{at}.name", "mounts") or ""
-            host = reader.mapping(sources.get(name, {}).get("hostPath"), f"{at}.hostPath", "mounts")
+            volume = sources.get(name, {})
+            host = reader.mapping(volume.get("hostPath"), f"{at}.hostPath", "mounts")
             where = reader.text(host.get("path"), f"{at}.hostPath.path", "mounts")
-            config = reader.mapping(sources.get(name, {}).get("configMap"), f"{at}.configMap", "mounts")
+            config = reader.mapping(volume.get("configMap"), f"{at}.configMap", "mounts")
             text = reader.text(config.get("name"), f"{at}.configMap.name", "mounts")
+            own = volume.get("emptyDir") is not None  # gone with its pod
+            read_only = bool(reader.flag(item.get("readOnly"), f"{at}.readOnly", "mounts"))
             yield Mount(
                 path=at,
-                kind="bind" if where else "config" if text else "volume",
+                kind="bind" if where else "config" if text else "other" if own else "volume",
                 source=where or text or name,
                 target=reader.text(item.get("mountPath"), f"{at}.mountPath", "mounts") or "",
-                read_only=bool(reader.flag(item.get("readOnly"), f"{at}.readOnly", "mounts")),
+                read_only=read_only or _is_read_only(reader, volume, at),
             )
+
+
+def _is_read_only(reader: Reader, volume: Mapping[str, object], path: str) -> bool:
+    """Whether nobody can write to a volume, however it is mounted."""
+    if any(name in volume for name in _NEVER_WRITTEN):
+        return True
+    for name, given in volume.items():
+        if isinstance(given, dict) and reader.flag(
+            given.get("readOnly"), f"{path}.{name}.readOnly", "mounts"
+        ):
+            return True
+    return False
 
 
 def _env(reader: Reader, props: Mapping[str, object], path: str) -> dict[str, str]:

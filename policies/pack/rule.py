@@ -1,6 +1,6 @@
 """What a rule is: a pure function over plain views, and what a reader must know about it."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -38,10 +38,15 @@ class Params:
         value = self.values.get(name, default)
         return float(value) if isinstance(value, int | float) else default
 
-    def texts(self, name: str) -> tuple[str, ...]:
+    def text(self, name: str, default: str) -> str:
+        """A text that the rule's schema declares."""
+        value = self.values.get(name, default)
+        return value if isinstance(value, str) else default
+
+    def texts(self, name: str, default: Sequence[str] = ()) -> tuple[str, ...]:
         """A list of texts that the rule's schema declares."""
-        value = self.values.get(name, ())
-        return tuple(str(item) for item in value) if isinstance(value, list) else ()
+        value = self.values.get(name)
+        return tuple(str(item) for item in value) if isinstance(value, list) else tuple(default)
 
 
 def params_of(config: Mapping[str, object]) -> Params:

@@ -170,6 +170,8 @@ _NOT_EDITED = {
     "nodes[].gpus[].index": "another GPU: another slot",
     "nodes[].gpus[].mig": "a part is a slot: like the slots of whole GPUs",
     "pools[].sharing": "renames its containers",
+    "pools[].single": "a label, as all_gpus is",
+    "pools[].unbatched": "likewise",
     "front_end.tls": "with a real Envoy in tests/envoy/test_edge.py",
     "front_end.auth": "likewise",
     "front_end.rate_limit": "likewise",

@@ -254,7 +254,7 @@ def exporter() -> Declared:
         name="dcgm",
         props={
             "name": "dcgm",
-            "image": "nvcr.io/nvidia/k8s/dcgm-exporter:3.3.9",
+            "image": f"nvcr.io/nvidia/k8s/dcgm-exporter:3.3.9@sha256:{'0' * 64}",
             "gpus": "all",
             "memory": 512.0,
             "memorySwap": 512.0,

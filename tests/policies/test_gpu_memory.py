@@ -38,6 +38,7 @@ def test_growth_or_a_fraction_or_both_are_accepted(growth: str | None, fraction:
         (None, "-0.5", "-0.5: is no number"),
         ("true", "half", "half: is no number"),
         ("true", "nan", "nan: is no number"),
+        (None, "-0.0001", "-0.0001: is no number"),
     ],
 )
 def test_what_the_server_does_not_read_is_refused(
@@ -63,6 +64,22 @@ def test_an_invented_variable_is_named(name: str) -> None:
 def test_an_invented_flag_is_named(flag: str) -> None:
     [found] = messages(RULE, told("true").changed("command[1]", f"--{flag}=0.5"))
     assert f"a: --{flag}=0.5: no version has this flag" in found
+
+
+def test_other_inventions_are_none_of_its_business() -> None:
+    about_batching = told("true").changed("envs[1]", "TF_SERVING_MAX_BATCH_SIZE=8")
+    assert messages(RULE, about_batching) == []
+    assert messages(RULE, told("true").changed("command[1]", "--no_such_flag=8")) == []
+
+
+def test_a_server_whose_gpus_are_not_known_has_to_say_it_too() -> None:
+    assert "unset: by default" in messages(RULE, told().changed("deviceRequests", UNKNOWN))[0]
+
+
+@pytest.mark.parametrize("path", ["envs", "command[3]"])
+def test_what_may_be_in_an_unknown_part_is_not_called_unset(path: str) -> None:
+    [found] = messages(RULE, told().changed(path, UNKNOWN))
+    assert "is not known in preview" in found
 
 
 def test_a_server_without_a_gpu_has_nothing_to_say() -> None:
@@ -96,7 +113,21 @@ def test_fractions_on_one_gpu_leave_room_for_contexts(parts: tuple[float, float]
 
 def test_a_sharer_without_a_fraction_is_named() -> None:
     [found] = messages(SHARED, told("true", "0.4"), told("true", name="b"))
-    assert f"b: --{FRACTION}: unset: it shares GPU {uuid(0)} with a" in found
+    assert f"b: --{FRACTION}: unset: it shares GPU {uuid(0)} with a\n" in found
+
+
+def test_of_three_sharers_the_one_without_a_fraction_is_the_problem() -> None:
+    some = [told("true", "0.5", name="a"), told("true", "0.5", name="b"), told("true", name="c")]
+    [found] = messages(SHARED, *some)
+    assert f"c: --{FRACTION}: unset: it shares GPU {uuid(0)} with a, b\n" in found
+
+
+def test_an_index_is_a_card_of_its_machine_and_a_uuid_the_same_everywhere() -> None:
+    by_index = told("true").without("deviceRequests").without("labels").changed("gpus", "device=0")
+    assert messages(SHARED, by_index, by_index.named("b").on("ssh://deploy@gpu-02.example.com")) == []
+    assert len(messages(SHARED, by_index, by_index.named("b"))) == 2
+    halves = [told("true", "0.5", name="a"), told("true", "0.5", name="b").on("tcp://10.0.0.1:2376")]
+    assert "is 1.0: above 0.95" in messages(SHARED, *halves)[0]
 
 
 def test_servers_on_cards_of_their_own_need_no_fraction() -> None:
@@ -111,3 +142,19 @@ def test_two_versions_fit_where_labels_tell_the_sizes() -> None:
     )
     still = sized.labelled(models_mib="40000").changed("command[0]", "--file_system_poll_wait_seconds=0")
     assert messages(SHARED, still) == []
+
+
+def test_two_versions_may_fill_the_slot_to_its_last_mib() -> None:
+    sized = told("true").labelled(models_mib="38912", slot_mib="81920")  # 0.95 of it: 77824
+    assert messages(SHARED, sized) == []
+    assert "77824 MiB fit" in messages(SHARED, sized.labelled(models_mib="38913"))[0]
+
+
+def test_two_versions_have_the_servers_own_fraction() -> None:
+    half = told("true", "0.5").labelled(models_mib="30000", slot_mib="81920")
+    assert "twice that during an update: 40960 MiB fit" in messages(SHARED, half)[0]
+
+
+@pytest.mark.parametrize(("models", "slot"), [("many", "81920"), ("90000", "large")])
+def test_labels_that_tell_no_size_are_passed_over(models: str, slot: str) -> None:
+    assert messages(SHARED, told("true").labelled(models_mib=models, slot_mib=slot)) == []

@@ -96,3 +96,36 @@ def test_a_host_port_of_a_pod_is_refused() -> None:
     assert "main/server: spec.template.spec.containers[0].ports[0].hostPort: all addresses:8501" in judged(
         bad
     )
+
+
+def test_what_only_looks_like_a_front_end_is_judged_as_what_it_is() -> None:
+    bootstrap = front_end().props["uploads"][0]["content"].replace("127.0.0.1", EVERYWHERE)
+    other = exporter().changed("uploads", [{"file": "/etc/x.yaml", "content": bootstrap}])
+    assert judged(other) == ""
+    assert judged(exporter().changed("networkMode", "host")) == ""
+
+
+def test_the_fix_for_what_is_no_server_names_the_label() -> None:
+    said = judged(exporter().without("labels"))
+    assert f"127.0.0.1, and the label tf-serving.exempt: {RULE}" in said
+
+
+def test_a_profiler_that_may_be_set_in_an_unknown_part_is_not_called_unset() -> None:
+    [found] = messages(RULE, server().changed("command[7]", UNKNOWN))
+    assert "Arguments of gpu0 is not known in preview: command[7]" in found
+    assert "gpu0: --enable_profiler: true: it" in judged(
+        server().changed("command[7]", "--enable_profiler=true")
+    )
+
+
+def test_a_kind_of_service_that_is_not_known_is_refused() -> None:
+    assert "Type of service service is not known" in judged(service().changed("spec.type", UNKNOWN))
+
+
+def test_an_external_address_opens_a_way_in_whatever_the_kind() -> None:
+    assert "only the front end is reached" in judged(service().changed("spec.externalIPs", ["203.0.113.1"]))
+
+
+@pytest.mark.parametrize(("address", "inside"), [("localhost", True), ("gpu-01.example.com", False)])
+def test_of_names_only_localhost_is_the_loopback(address: str, inside: bool) -> None:
+    assert (judged(exporter().changed("ports[0].ip", address)) == "") == inside

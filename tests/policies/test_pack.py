@@ -24,14 +24,23 @@ RULES = {rule.name: rule for rule in all_rules()}
 LEVELS = {
     "batching": "advisory mandatory mandatory",
     "cpu-affinity": "advisory mandatory mandatory",
+    "explicit-provider": "advisory mandatory mandatory",
+    "explicit-provider-per-node": "mandatory mandatory mandatory",
     "gpu-memory": "mandatory mandatory mandatory",
     "gpu-memory-shared": "mandatory mandatory mandatory",
     "health-and-restart": "advisory mandatory mandatory",
     "host-memory": "mandatory mandatory mandatory",
     "host-memory-total": "mandatory mandatory mandatory",
+    "image-driver-compat": "mandatory mandatory mandatory",
+    "least-privilege": "mandatory mandatory mandatory",
+    "no-secrets-in-the-open": "advisory mandatory mandatory",
     "one-model-per-gpu": "mandatory mandatory mandatory",
     "only-the-front-end-publishes": "mandatory mandatory mandatory",
+    "pinned-images": "mandatory mandatory mandatory",
+    "pinned-images-digest": "disabled disabled advisory",
+    "required-labels": "advisory mandatory mandatory",
     "safe-rollout": "advisory mandatory mandatory",
+    "server-flags": "mandatory mandatory mandatory",
 }
 GOOD = (
     good.server(),

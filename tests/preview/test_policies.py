@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -254,9 +254,101 @@ def test_a_value_that_is_not_known_in_preview_is_refused_by_resource(project: Pr
     assert "GPU of later" in refused.output
 
 
+def test_what_a_reviewer_would_catch_is_refused_with_name_value_and_fix(raw: Raw) -> None:
+    good = server(0)
+    refused = raw(
+        {
+            "moving": {**good, "image": "tensorflow/serving:latest-gpu"},
+            "typo": {**good, "command": ["--enable_batchng=true", "--enable_profiler=false"]},
+            "mighty": {**good, "capabilities": {"adds": ["CAP_SYS_ADMIN"]}},
+            "leaky": {**good, "envs": ["TF_FORCE_GPU_ALLOW_GROWTH=true", "DB_PASSWORD=hunter2"]},
+            "nobodys": {**good, "labels": []},
+        }
+    )
+    assert refused.code != 0
+    for rule, name, value, fix in (
+        ("pinned-images", "moving", "image: tensorflow/serving:latest-gpu", "name an exact version"),
+        ("server-flags", "typo", "--enable_batchng: no version of the server", "did you mean --enable_batch"),
+        ("least-privilege", "mighty", "capabilities added: CAP_SYS_ADMIN", "drop it, or allow it"),
+        ("no-secrets-in-the-open", "leaky", "variable DB_PASSWORD: (hidden)", "keep it in a file"),
+        ("required-labels", "nobodys", "label tf-serving.owner: unset", "set tf-serving.owner in labels"),
+    ):
+        assert f"{rule}  (docker:index:Container: {name})" in refused.output, rule
+        assert value in refused.output
+        assert f"Fix: {fix}" in refused.output
+    assert "hunter2" not in refused.output.partition("Policies:")[2]
+    assert "Traceback" not in refused.output
+
+
+def test_an_image_that_the_driver_cannot_run_is_refused_with_name_value_and_fix(raw: Raw) -> None:
+    refused = raw({"old": with_label(server(0), "node-driver", "440.33")})
+    assert refused.code != 0
+    assert "image-driver-compat  (docker:index:Container: old)" in refused.output
+    assert "its CUDA 11.8 needs driver 450.80.02, tf-serving.node-driver is 440.33" in refused.output
+    assert "Fix: update the driver to 450.80.02 or newer" in refused.output
+
+
+def test_a_gpu_on_the_default_provider_and_a_second_provider_are_refused(project: Project) -> None:
+    program = (
+        RAW
+        + f"""
+twin = docker.Provider("twin", host="tcp://gpu-01.example.com:2376", key_material="key", cert_material="cert")
+docker.Container("a", **{server(0)!r}, opts=opts)
+docker.Container("b", **{server(1)!r}, opts=pulumi.ResourceOptions(provider=twin))
+docker.Container("c", **{server(2)!r})
+"""
+    )
+    (project.folder / "__main__.py").write_text(program)
+    settings = yaml.safe_load((project.folder / "Pulumi.yaml").read_text())
+    del settings["config"]  # where a default provider is disabled, Pulumi itself refuses
+    (project.folder / "Pulumi.yaml").write_text(yaml.safe_dump(settings))
+    project.write_stack("raw", {"containers": "{}"})
+    refused = project.preview("raw", *with_pack("prod"))
+    assert refused.code != 0
+    assert "explicit-provider  (docker:index:Container: c)" in refused.output
+    assert "provider: default: which engine that is depends on the shell" in refused.output
+    assert "explicit-provider  (pulumi:providers:docker: twin)" in refused.output
+    assert "host: tcp://gpu-01.example.com:2376: caMaterial and certPath are unset" in refused.output
+    # Pulumi shows the pack a stack in no fixed order: either may be the second.
+    assert "explicit-provider-per-node  (docker:index:Container: " in refused.output
+    assert "machine gpu-01.example.com is also reached by " in refused.output
+    assert "Fix: use one provider for all that is on a machine" in refused.output
+
+
+def test_a_digest_is_a_must_in_prod_once_the_lock_file_has_it(raw: Raw, project: Project) -> None:
+    tag = "tensorflow/serving:2.14.1-gpu"
+    alone = with_label(server(0), "single", "true")
+    before = raw({"a": {**alone, "image": tag}})
+    assert before.code == 0, before.output
+    assert "[advisory] [severity: medium]  pinned-images-digest" in before.output
+    assert f"image: {tag}: a tag can be moved, a digest cannot" in before.output
+    assert "Fix: run `make pin`" in before.output
+    lock(project, [tag])
+    refused = project.preview("raw", *with_pack("prod"))
+    assert refused.code != 0
+    assert f"image: {tag}: in prod an image is named by its digest" in refused.output
+    assert f"Fix: write {tag}@sha256:{'0' * 64}" in refused.output
+    passed = raw({"a": alone})
+    assert passed.code == 0, passed.output
+
+
+def with_label(container: Mapping[str, object], name: str, value: str) -> dict[str, object]:
+    labels = container["labels"]
+    assert isinstance(labels, list)
+    return {**container, "labels": [*labels, {"label": f"tf-serving.{name}", "value": value}]}
+
+
+def lock(project: Project, images: Iterable[str]) -> None:
+    """Write what `make pin` would, with digests of this test's own."""
+    lines = "".join(f"  {image}: sha256:{'0' * 64}\n" for image in images)
+    (project.folder / "images.lock.yaml").write_text(f"images:\n{lines}")
+
+
 @pytest.mark.parametrize(("stack", "file"), golden.stack_files().items())
 def test_a_committed_stack_passes_its_own_level(project: Project, stack: str, file: Path) -> None:
     config = own_values(yaml.safe_load(file.read_text())["config"])
+    if load_stack_file(file).environment == "prod":
+        lock(project, yaml.safe_load(file.read_text())["config"]["tf-serving:images"].values())
     project.write_stack(stack, config)
     for secret in SECRETS if "tls: {}" in file.read_text() else ():
         project.pulumi("config", "set", "--stack", stack, "--secret", secret, "\n-----BEGIN canary")

@@ -45,7 +45,8 @@ def call(target: str, service: str, method: str, request: dict[str, Any], timeou
         except grpc.RpcError as error:
             if not isinstance(error, grpc.Call):
                 raise
-            return Reply(error.code().name, error.details() or "", {}, _headers(error.initial_metadata()))
+            # As the real server does it, an error is trailers alone: a proxy can try such a call again.
+            return Reply(error.code().name, error.details() or "", {}, _headers(error.trailing_metadata()))
     shown = json_format.MessageToDict(
         answer,
         preserving_proto_field_name=True,

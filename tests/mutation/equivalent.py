@@ -1,0 +1,14 @@
+"""Mutants that behave as the rule does, by its module: what is changed to what, and why it is the same."""
+
+EQUIVALENT: dict[str, dict[tuple[str, str], str]] = {
+    "gpu_memory": {
+        ("said is None and _is_zero(text)", "_is_zero(text)"): "fraction() has None for every zero",
+        ("0 < said <= _MOST", "0 <= said <= _MOST"): "fraction() has None for every zero",
+    },
+    "only_the_front_end_publishes": {
+        (
+            "if 'admin' not in text",
+            "if False",
+        ): "such a text has no admin page either; it only saves reading it",
+    },
+}
