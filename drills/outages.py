@@ -17,11 +17,13 @@ _BY_ITSELF_S = 20
 
 def engine_restarted(stage: Stage) -> Traffic:
     """Everything stops and comes back by itself; what is asked for is that no operator is needed."""
+    before = addresses(stage)
     with stage.traffic(Rate(), at_least=ENOUGH) as traffic:
         time.sleep(2)
         stage.restart_engine()
         stage.wait_healthy(0, 1, 2, 3)
     answered_at_the_end(traffic)
+    assert addresses(stage) == before
     no_change(stage)
     return traffic
 

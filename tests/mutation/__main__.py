@@ -8,7 +8,7 @@ import ast
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2] / "policies")]
@@ -37,37 +37,39 @@ def main(arguments: Sequence[str]) -> int:
             print("\n".join(f"{name}: {mutant}" for mutant in made))
             continue
         started = time.monotonic()
-        problems = judged(name, files[name], made, options.processes)
-        failed = failed or bool(problems)
-        for problem in problems:
+        problems = 0
+        for problem in judged(name, files[name], made, options.processes):
+            problems += 1
             print(f"{name}: {problem}", flush=True)
+        failed = failed or problems > 0
         seconds = f"{time.monotonic() - started:.0f} s"
         same = len(EQUIVALENT.get(name, {}))
-        rows.append((name, str(len(made)), str(same), str(len(problems)), seconds))
+        rows.append((name, str(len(made)), str(same), str(problems), seconds))
     if rows:
         print("\n".join(table(("rule", "mutants", "equivalent", "survivors", "time"), rows)))
     return 1 if failed else 0
 
 
-def judged(name: str, file: Path, made: Sequence[Mutant], processes: int) -> list[str]:
-    """The problems of a rule's tests: survivors, and what is called equivalent but is noticed."""
+def judged(name: str, file: Path, made: Sequence[Mutant], processes: int) -> Iterator[str]:
+    """The problems of a rule's tests, as they are known: survivors, and a false claim of equivalence."""
     if not own_tests(name).exists():
-        return [f"has no tests ({own_tests(name).name})"]
+        yield f"has no tests ({own_tests(name).name})"
+        return
     [(_, unchanged)] = verdicts(name, [ast.parse(file.read_text(encoding="utf-8"))], 1)
     if unchanged != "survived":
-        return [f"its tests fail though nothing is changed ({unchanged})"]
+        yield f"its tests fail though nothing is changed ({unchanged})"
+        return
     same, noticed = EQUIVALENT.get(name, {}), set()
-    problems = []
     for number, verdict in verdicts(name, [mutant.tree for mutant in made], processes):
-        mutant = made[number]
-        key = (mutant.before, mutant.after)
+        key = (made[number].before, made[number].after)
         if verdict == "survived" and key not in same:
-            problems.append(f"{mutant}: no test notices")
+            yield f"{made[number]}: no test notices"
         if verdict != "survived":
             noticed.add(key)
     known = {(mutant.before, mutant.after) for mutant in made}
-    stale = [key for key in same if key in noticed or key not in known]
-    return problems + [f"`{before}` -> `{after}` is not equivalent any more" for before, after in stale]
+    for before, after in same:
+        if (before, after) in noticed or (before, after) not in known:
+            yield f"`{before}` -> `{after}` is not equivalent any more"
 
 
 if __name__ == "__main__":
