@@ -54,9 +54,11 @@ class DockerCli:
             time.sleep(1)  # what happened at the very end arrives
             process.terminate()
             said, _ = process.communicate()
-        for event in map(json.loads, said.splitlines()):
-            if event["Action"] in ("die", "health_status: healthy"):
-                found.append((event["Actor"]["Attributes"]["name"], event["Action"]))
+        found.extend(
+            (event["Actor"]["Attributes"]["name"], event["Action"])
+            for event in map(json.loads, said.splitlines())
+            if event["Action"] in ("die", "health_status: healthy")
+        )
 
     def ids(self) -> dict[str, str]:
         """Every container's id by its name."""

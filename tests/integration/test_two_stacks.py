@@ -1,5 +1,6 @@
 """Two stacks on one engine, and the renamings of a pool and a node; the tests build on each other."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
