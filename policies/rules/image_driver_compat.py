@@ -39,7 +39,7 @@ def check(stack: Stack, _params: Params) -> Iterator[Finding]:
 
 def _unknown_version(server: Workload) -> Iterator[Finding]:
     version = images.server_version(server.image or "")
-    if server.image is None or server.unread.get("image"):
+    if server.image is None:
         return
     known = facts()
     newest = known.releases[-1].versions[-1]

@@ -155,3 +155,41 @@ def test_networks_and_volumes_of_a_machine_count() -> None:
 def test_only_what_is_no_model_server_is_exempt() -> None:
     assert judged(exporter().on("default").labelled(exempt=f"one-model-per-gpu,{RULE}")) == ""
     assert judged(server().on("default").labelled(exempt=RULE)) != ""
+
+
+def test_a_server_counts_also_without_a_gpu() -> None:
+    assert "provider: default" in judged(server().without("deviceRequests").on("default"))
+
+
+@pytest.mark.parametrize("host", [5, [TCP], None])
+def test_a_host_that_is_no_text_is_passed_over(host: object) -> None:
+    assert judged(provider(host=host)) == ""
+
+
+def test_a_certificate_alone_is_no_ca() -> None:
+    assert "nobody checks which" in judged(provider(host=TCP, certMaterial="c"))
+
+
+def test_a_server_of_a_cluster_that_is_no_text_is_passed_over() -> None:
+    assert judged(provider("kubernetes", kubeconfig="clusters: [{name: main, cluster: {server: 5}}]")) == ""
+
+
+def test_a_cluster_that_is_none_is_passed_over() -> None:
+    assert judged(provider("kubernetes", kubeconfig="clusters: [{name: main, cluster: 5}]")) == ""
+
+
+def test_what_is_not_of_docker_is_on_no_machine() -> None:
+    other = deployment().on("ssh://root@gpu-01.example.com")
+    assert messages(NODE, server(), other, service().on("ssh://root@gpu-01.example.com")) == []
+
+
+@pytest.mark.parametrize("label", ["stack", "node"])
+def test_a_node_is_named_by_both_labels_or_by_none(label: str) -> None:
+    apart = front_end().on("ssh://deploy@10.0.0.8").labelled(**{label: ""})
+    alike = server().labelled(**{label: ""})
+    assert messages(NODE, alike, apart) == []
+
+
+def test_what_has_no_provider_and_no_machine_breaks_nothing() -> None:
+    volume = Declared(type="docker:index/volume:Volume", name="data", props={}, host=None)
+    assert messages(NODE, volume, server()) == []

@@ -120,3 +120,11 @@ def test_where_the_gpu_is_not_known_the_image_is_compared_all_the_same() -> None
 
 def test_a_label_does_not_exempt_a_server() -> None:
     assert judged(server().labelled(exempt=RULE), publisher(node_driver="440.33")) != ""
+
+
+def test_a_server_without_an_image_is_left_to_pinned_images() -> None:
+    assert judged(server().without("image")) == ""
+
+
+def test_the_fix_may_be_the_version_whose_oldest_driver_this_one_is() -> None:
+    assert "or use 2.14.1-gpu" in judged(of("2.19.0-gpu"), publisher(node_driver="450.80.02"))

@@ -3,7 +3,16 @@
 import pytest
 from pack.encrypted import EncryptedText, marked
 
-from tests.policies.good import UNKNOWN, Declared, deployment, exporter, front_end, publisher, server
+from tests.policies.good import (
+    UNKNOWN,
+    Declared,
+    config_map,
+    deployment,
+    exporter,
+    front_end,
+    publisher,
+    server,
+)
 from tests.policies.judge import messages, violations
 
 RULE = "no-secrets-in-the-open"
@@ -163,3 +172,11 @@ def test_only_what_is_no_model_server_is_exempt() -> None:
     assert judged(bad) != ""
     assert judged(bad.labelled(exempt=f"one-model-per-gpu,{RULE}")) == ""
     assert judged(server().changed("envs[2]", "DB_PASSWORD=hunter2").labelled(exempt=RULE)) != ""
+
+
+def test_a_secret_in_a_flag_is_reported_once() -> None:
+    assert len(messages(RULE, server().changed("command[8]", f"--note={SECRETS['a GitHub token']}"))) == 1
+
+
+def test_what_is_no_text_in_a_config_map_is_passed_over() -> None:
+    assert judged(config_map().changed("data", {"password": 5.5})) == ""

@@ -80,3 +80,11 @@ def test_only_what_is_no_model_server_is_exempt() -> None:
 def test_labels_that_are_not_known_in_preview_are_refused_by_resource(path: str) -> None:
     [found] = messages(RULE, server().changed(path, UNKNOWN))
     assert f"Label of gpu0 is not known in preview: {path}" in found
+
+
+def test_a_slot_that_says_nothing_is_reported_once() -> None:
+    assert len(messages(RULE, server().labelled(slot="TODO"))) == 1
+
+
+def test_what_is_no_server_may_call_a_slot_what_it_likes() -> None:
+    assert judged(exporter().labelled(slot="0")) == ""
