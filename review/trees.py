@@ -18,6 +18,7 @@ _NOT_READ = frozenset(
             "ops",
             "toolchain",
             "bench",
+            "drills",
             "simulator",
             "images",
             "review",
