@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pulumi
 
-from components.deployment import ServingDeployment, ServingDeploymentArgs
-from components.envoy_secrets import read_secrets
 from components.errors import SettingsError
 from components.stack_file import settings_from_pulumi
+from components.targets import deploy
 
 
 async def main() -> dict[str, object]:
@@ -27,20 +26,14 @@ async def main() -> dict[str, object]:
         settings = settings_from_pulumi(
             pulumi.runtime.get_config_env(), pulumi.runtime.get_config_secret_keys_env(), stack, project
         )
+        outputs = deploy(settings, stack=stack, project_folder=str(project))
     except SettingsError as error:
         pulumi.log.error(str(error))
         sys.exit(1)
-    args = ServingDeploymentArgs(
-        settings=settings,
-        stack=stack,
-        project_folder=str(project),
-        secrets=read_secrets(settings.front_end),
-    )
-    deployment = ServingDeployment("serving", args)
     # Lets every registration begin. The SDK then waits for one after the other; for those that have not begun
     # it would go through all outputs again each time that one is known: the square of the stack's size.
     await asyncio.sleep(0)
-    return deployment.outputs.model_dump()
+    return outputs.model_dump()
 
 
 pulumi.run(main)

@@ -26,7 +26,7 @@ def envoy_files(front_end: FrontEndPlan) -> dict[str, str]:
     `eds-<cluster>.yaml`, `cds.yaml`, `rds-<listener>.yaml`, `lds.yaml`. Each begins with its `version_info`,
     a hash of what follows. Files that listeners name, those with secrets among them, are in `envoy_edge.py`.
     """
-    return {f"{name}.yaml": _response(resources) for name, resources in _resources(front_end)}
+    return {f"{name}.yaml": response(resources) for name, resources in _resources(front_end)}
 
 
 def _resources(front_end: FrontEndPlan) -> Iterator[tuple[str, list[Config]]]:
@@ -64,7 +64,8 @@ def _from_its_file(cluster: Config) -> Config:
     return {**kept, "type": "EDS", "eds_cluster_config": source}
 
 
-def _response(resources: Iterable[Config]) -> str:
+def response(resources: Iterable[Config]) -> str:
+    """The text of a file with these resources; it begins with their version."""
     text = block_yaml.render({"resources": list(resources)})
     return block_yaml.render({"version_info": _version(text)}) + text
 

@@ -2,7 +2,8 @@
 
 from components import server_files
 from components.facts import facts
-from components.plan import GRPC_PORT, REST_PORT, InstancePlan
+from components.plan import GRPC_PORT, REST_PORT
+from components.server_spec import Server
 
 BINARY = "/usr/bin/tensorflow_model_server"
 MODELS_POLL_S = 5
@@ -12,7 +13,7 @@ MODELS_POLL_S = 5
 _LOG_LEVELS = ("info", "warning", "error")
 
 
-def server_arguments(instance: InstancePlan) -> tuple[str, ...]:
+def server_arguments(instance: Server) -> tuple[str, ...]:
     """Arguments in a fixed order, `--name=value` each: the only form that the server reads.
 
     Raises ValueError for a flag that this version lacks: the server would print it and carry on without.
@@ -49,7 +50,7 @@ def server_arguments(instance: InstancePlan) -> tuple[str, ...]:
     return tuple(f"--{name}={_text(value)}" for name, value in flags.items() if value is not None)
 
 
-def server_environment(instance: InstancePlan) -> tuple[str, ...]:
+def server_environment(instance: Server) -> tuple[str, ...]:
     """Environment of the server, `NAME=value` each."""
     return (
         f"TF_CPP_MIN_LOG_LEVEL={_LOG_LEVELS.index(instance.log_level)}",
@@ -58,7 +59,7 @@ def server_environment(instance: InstancePlan) -> tuple[str, ...]:
     )
 
 
-def _options(instance: InstancePlan) -> dict[str, str | int | bool]:
+def _options(instance: Server) -> dict[str, str | int | bool]:
     options: dict[str, str | int | bool] = instance.server.model_dump(exclude_none=True)
     return {**options, "xla_gpu_compilation_enabled": True} if instance.needs_gpu_xla else options
 

@@ -16,7 +16,8 @@ class Endpoint:
     """Where Envoy reaches an instance, and the name it gives it."""
 
     name: str
-    address: IPv4Address
+    address: IPv4Address | str
+    """A name only on Kubernetes."""
 
 
 @dataclass(frozen=True, kw_only=True)

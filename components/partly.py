@@ -13,7 +13,7 @@ from components.pool_settings import Pool
 from components.rules import broken_rules
 from components.settings import Images, Settings
 
-_LISTS = ("nodes", "pools")
+_LISTS = ("nodes", "node_pools", "pools")
 _ITEM = re.compile(rf"\b({'|'.join(_LISTS)})\[(\d+)\]")
 
 
@@ -25,7 +25,23 @@ class _RightParts(Settings):
     images: Images = Images.model_construct(server="", envoy="")
 
 
-def broken_rules_of_right_parts(config: Mapping[str, object], error: ValidationError) -> Iterator[Problem]:
+def _model_of_right_parts(model: type[Settings]) -> type[Settings]:
+    if model is Settings:
+        return _RightParts
+    from components.kubernetes_settings import Cluster, KubernetesPool, KubernetesSettings, NodePool
+
+    class _RightKubernetesParts(KubernetesSettings):
+        cluster: Cluster = Cluster.model_construct(namespace="")
+        node_pools: tuple[NodePool, ...] = ()
+        pools: tuple[KubernetesPool, ...] = ()
+        images: Images = Images.model_construct(server="", envoy="")
+
+    return _RightKubernetesParts
+
+
+def broken_rules_of_right_parts(
+    config: Mapping[str, object], error: ValidationError, model: type[Settings]
+) -> Iterator[Problem]:
     """Findings of the rules that need nothing of what `error` says is wrong in `config`.
 
     A node or a pool with a mistake is left out; what only follows from that is not told.
@@ -33,12 +49,12 @@ def broken_rules_of_right_parts(config: Mapping[str, object], error: ValidationE
     wrong = {tuple(detail["loc"][:2]) for detail in error.errors(include_url=False)}
     parts, kept = _right_parts(config, wrong)
     try:
-        settings = _RightParts.model_validate_json(json.dumps(parts, default=str))
+        settings = _model_of_right_parts(model).model_validate_json(json.dumps(parts, default=str))
     except ValidationError:  # not even JSON
         return
     # A key that is not known takes nothing away.
-    absent = {str(place[0]) for place in wrong if place} & Settings.model_fields.keys()
-    absent |= {name for name, field in Settings.model_fields.items() if field.is_required()} - parts.keys()
+    absent = {str(place[0]) for place in wrong if place} & model.model_fields.keys()
+    absent |= {name for name, field in model.model_fields.items() if field.is_required()} - parts.keys()
     for problem in broken_rules(settings, absent):
         yield replace(
             problem, path=_renumbered(problem.path, kept), message=_renumbered(problem.message, kept)

@@ -277,7 +277,7 @@ class _Builder:
             batching=pool.batching,
             gpu_memory=pool.gpu_memory,
             memory=pool.memory,
-            threads=_threads(pool),
+            threads=thread_counts(pool),
             server=pool.server,
             log_level=pool.log_level,
             load_timeout_s=pool.load_timeout_s,
@@ -382,7 +382,8 @@ def _network(name: str, subnet: IPv4Network) -> NetworkPlan:
     return NetworkPlan(name=name, subnet=subnet, gateway=addresses.gateway(subnet))
 
 
-def _threads(pool: Pool) -> ThreadCounts:
+def thread_counts(pool: Pool) -> ThreadCounts:
+    """What a pool's servers are told about threads."""
     return ThreadCounts(
         grpc_max=pool.grpc_threads() or None,
         rest=pool.rest_threads() or None,

@@ -71,6 +71,19 @@ def broken_rules(settings: Settings, absent: Collection[str] = ()) -> Iterator[P
     for rule in RULES:
         if not set(absent).intersection(_NEEDED_WHOLE.get(rule, ())):
             yield from rule(settings)
+    if settings.target == "kubernetes":
+        yield from _broken_on_kubernetes(settings, absent)
+
+
+def _broken_on_kubernetes(settings: Settings, absent: Collection[str]) -> Iterator[Problem]:
+    # Imported here: a stack of Docker Engines does not wait for it.
+    from components.kubernetes_rules import KUBERNETES_RULES, NEEDED_WHOLE
+    from components.kubernetes_settings import KubernetesSettings
+
+    assert isinstance(settings, KubernetesSettings)  # noqa: S101 - the target says which settings these are
+    for rule in KUBERNETES_RULES:
+        if not set(absent).intersection(NEEDED_WHOLE.get(rule, ())):
+            yield from rule(settings)
 
 
 def broken_text_rules(config: Mapping[str, object]) -> Iterator[Problem]:

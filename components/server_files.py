@@ -12,12 +12,13 @@ from components.batching_parameters import batching_parameters
 from components.model_config import models_config
 from components.monitoring import monitoring_config
 from components.plan import REST_PORT, InstancePlan
+from components.server_spec import Server
 
 FOLDER = "/config"
 """Where a server sees the volume, read-only."""
 
 
-def server_files(instance: InstancePlan) -> dict[str, str]:
+def server_files(instance: Server) -> dict[str, str]:
     """Text by name of all that an instance reads; a pool's instances have the same."""
     files = {models_file(instance): models_config(instance.models), monitoring_file(): monitoring_config()}
     batching = batching_file(instance)
@@ -26,7 +27,7 @@ def server_files(instance: InstancePlan) -> dict[str, str]:
     return files
 
 
-def models_file(instance: InstancePlan) -> str:
+def models_file(instance: Server) -> str:
     """Name of the list of models, which servers read again and again: what they see at /models is in it.
 
     Other mounts replace the servers; those that are not replaced yet must not read of folders that they lack.
@@ -34,7 +35,7 @@ def models_file(instance: InstancePlan) -> str:
     return _named("models", repr(instance.model_mounts))
 
 
-def serving_file(instance: InstancePlan) -> str:
+def serving_file(instance: Server) -> str:
     """Name of the list of models that a health check asks for, beside that list (`data/models.sh`)."""
     return f"{models_file(instance)}.serving"
 
@@ -52,7 +53,7 @@ def monitoring_file() -> str:
     return _named("monitoring", monitoring_config())
 
 
-def batching_file(instance: InstancePlan) -> str | None:
+def batching_file(instance: Server) -> str | None:
     """Name of the batching parameters; None where a pool does not batch."""
     return None if instance.batching is None else _named("batching", batching_parameters(instance.batching))
 

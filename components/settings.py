@@ -144,6 +144,8 @@ class Rollout(Model):
 class Settings(Model):
     """A whole stack file."""
 
+    target: Literal["docker", "kubernetes"] = "docker"
+    """Where it runs: Docker Engines of `nodes`, or a Kubernetes cluster, whose settings are further below."""
     environment: Literal["local", "staging", "prod"] = "prod"
     """What may be risked: `prod` refuses what gives up isolation."""
     owner: Owner | None = None

@@ -26,22 +26,33 @@ def load_settings(config: Mapping[str, object], source: str, folder: Path | None
     Files that it names, and the lock file of its images, are looked for in `folder`. Raises SettingsError
     with every problem found; `source` names the stack file in its message.
     """
+    model = settings_model(config)
     config, problems = _with_files(config, source, folder) if folder else (dict(config), [])
     settings = None
     try:
         config = with_presets(config)
         # JSON, so that strict models still take lists for tuples and text for addresses.
-        settings = Settings.model_validate_json(json.dumps(config, default=str))
+        settings = model.model_validate_json(json.dumps(config, default=str))
         problems += broken_rules(settings)
     except RecursionError:
         raise SettingsError(source, [Problem("config", "is nested too deeply")]) from None
     except ValidationError as error:
-        problems += _news(problems_of(error, accepted_keys(Settings)), problems)
-        problems += _news(broken_rules_of_right_parts(config, error), problems)
+        problems += _news(problems_of(error, accepted_keys(model)), problems)
+        problems += _news(broken_rules_of_right_parts(config, error, model), problems)
     problems += _news(broken_text_rules(config), problems)
     if settings is None or problems:
         raise SettingsError(source, in_file_order(problems, config))
     return settings
+
+
+def settings_model(config: Mapping[str, object]) -> type[Settings]:
+    """What a stack file may say, by its target."""
+    if config.get("target") != "kubernetes":
+        return Settings
+    # Imported here: a stack of Docker Engines does not wait for it.
+    from components.kubernetes_settings import KubernetesSettings
+
+    return KubernetesSettings
 
 
 def _with_files(
@@ -97,13 +108,15 @@ def load_stack_file(path: Path) -> Settings:
         raise SettingsError(
             path.name, [Problem(key, f"is also given as {_short(key)}: keep one of them") for key in twice]
         )
-    settings = {key: value for key, value in own_values(config).items() if not _is_secret(key, value)}
+    own = own_values(config)
+    keys = settings_model(own).model_fields
+    settings = {key: value for key, value in own.items() if key in keys or not _is_secret(value)}
     return load_settings(settings, path.name, path.parent)
 
 
-def _is_secret(key: str, value: object) -> bool:
-    """An encrypted value that is no setting: what Envoy's files take in, by the name that a setting has."""
-    return key not in Settings.model_fields and isinstance(value, dict) and list(value) == ["secure"]
+def _is_secret(value: object) -> bool:
+    """An encrypted value: where it is no setting, what Envoy's files take in, by the name a setting has."""
+    return isinstance(value, dict) and list(value) == ["secure"]
 
 
 def settings_from_pulumi(
@@ -115,11 +128,13 @@ def settings_from_pulumi(
     """
     # Pulumi decrypts it for the program, and from here it would go into state in plain text.
     secret = own_values(dict.fromkeys(sorted(secret_keys)))
-    if wrong := [key for key in secret if key in Settings.model_fields]:
+    own = own_values(config)
+    keys = settings_model({"target": own.get("target")}).model_fields
+    if wrong := [key for key in secret if key in keys]:
         message = "no setting is a secret: write it in plain, without `pulumi config set --secret`"
         raise SettingsError(f"Pulumi.{stack}.yaml", [Problem(key, message) for key in wrong])
     # Every value comes as text: objects as JSON, a bare word as it is. A secret's is not even looked at.
-    values = {key: _parsed(text) for key, text in own_values(config).items() if key not in secret}
+    values = {key: _parsed(text) for key, text in own.items() if key not in secret}
     settings = load_settings(values, f"Pulumi.{stack}.yaml", folder)
     if problems := list(_secrets_are_there(settings, secret)):
         raise SettingsError(f"Pulumi.{stack}.yaml", problems)

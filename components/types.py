@@ -174,6 +174,27 @@ RestPath = Annotated[
 ]
 ConfigKey = Annotated[str, _text(r"^[a-z][a-z0-9_]{0,62}$", "lower-case letters, digits and '_', at most 63")]
 Base64Url = Annotated[str, _text(r"^[A-Za-z0-9_-]{1,2048}$", "base64url: letters, digits, '-' and '_'")]
+ObjectName = Annotated[
+    str,
+    _text(
+        r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
+        "a name in Kubernetes: lower-case letters, digits and '-', at most 63",
+    ),
+]
+QualifiedName = Annotated[
+    str,
+    _text(
+        r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$",
+        "a key in Kubernetes, such as nvidia.com/gpu.product",
+    ),
+]
+GpuResource = Annotated[
+    str,
+    _text(
+        r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$",
+        "a resource that nodes offer, such as nvidia.com/gpu or nvidia.com/mig-1g.10gb",
+    ),
+]
 Driver = Annotated[
     str, _text(r"^\d{3}\.\d{1,3}(\.\d{1,3})?$", "a driver version in quotes, such as '535.129.03'")
 ]
@@ -185,6 +206,8 @@ Endpoint = Annotated[
     ),
     AfterValidator(_with_a_possible_port),
 ]
+STACK_OF_OBJECTS = re.compile(r"[a-z]([a-z0-9-]{0,18}[a-z0-9])?")
+"""Names of stacks that names of Kubernetes objects can begin with; a pool's name and a hash follow."""
 MOST_MIB = 2**27
 """128 TiB: more than any machine has."""
 Port = Annotated[int, Field(ge=1, le=65535)]

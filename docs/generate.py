@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import cast
 
 from components.facts import facts
+from components.kubernetes_rules import KUBERNETES_RULES
+from components.kubernetes_settings import KubernetesSettings
 from components.outputs import CONTRACT_VERSION, StackOutputs
 from components.rules import RULES, TEXT_RULES
 from components.settings import Settings
@@ -23,6 +25,7 @@ Schema = Mapping[str, object]
 # What another key of the same object supplies: (model, that key, the keys that it stands for).
 _ALTERNATIVES = (
     ("Pool", "models_file", ("models",)),
+    ("KubernetesPool", "models_file", ("models",)),
     ("Batching", "preset", ("max_batch_size", "batch_timeout_micros")),
 )
 _FORMATS = {"ipv4": "an IPv4 address", "ipv4network": "a network, such as 172.29.80.0/24"}
@@ -30,9 +33,12 @@ _FORMATS = {"ipv4": "an IPv4 address", "ipv4network": "a network, such as 172.29
 
 def stack_schema() -> str:
     """JSON Schema of a whole `Pulumi.<stack>.yaml`, for editors."""
-    settings = _settings_schema()
-    properties = cast("dict[str, Schema]", settings["properties"])
-    required = cast("list[str]", settings["required"])
+    on_engines, on_cluster = _settings_schema(Settings), _settings_schema(KubernetesSettings)
+    models = {
+        **cast("dict[str, Schema]", on_cluster["$defs"]),
+        **cast("dict[str, Schema]", on_engines["$defs"]),
+    }
+    target = f"{NAMESPACE}:target"
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Stack file of the tf-serving project",
@@ -40,26 +46,43 @@ def stack_schema() -> str:
         "required": ["config"],
         "properties": {
             "config": {
-                "type": "object",
-                "required": [f"{NAMESPACE}:{name}" for name in required],
-                "properties": {f"{NAMESPACE}:{name}": schema for name, schema in properties.items()},
-                # Keys of providers and of Pulumi itself pass; an unknown one of ours does not.
-                "patternProperties": {f"^{NAMESPACE}:(?!({'|'.join(properties)})$)": False},
+                "if": {"required": [target], "properties": {target: {"const": "kubernetes"}}},
+                "then": _config_schema(on_cluster),
+                "else": _config_schema(on_engines),
             },
             "encryptionsalt": {"type": "string"},
             "encryptedkey": {"type": "string"},
             "secretsprovider": {"type": "string"},
         },
         "additionalProperties": False,
-        "$defs": _with_alternatives(cast("dict[str, dict[str, object]]", settings["$defs"])),
+        "$defs": _with_alternatives(models),
     }
     return json.dumps(schema, indent=2) + "\n"
 
 
-def _settings_schema() -> dict[str, object]:
+def _config_schema(settings: Mapping[str, object]) -> Schema:
+    properties = cast("dict[str, Schema]", settings["properties"])
+    required = cast("list[str]", settings["required"])
+    return {
+        "type": "object",
+        "required": [f"{NAMESPACE}:{name}" for name in required],
+        "properties": {f"{NAMESPACE}:{name}": schema for name, schema in properties.items()},
+        # Keys of providers and of Pulumi itself pass; an unknown one of ours does not.
+        "patternProperties": {f"^{NAMESPACE}:(?!({'|'.join(properties)})$)": False},
+    }
+
+
+def _settings_schema(settings: type[Settings]) -> dict[str, object]:
     """The settings' own schema, with the names that facts.yaml knows."""
-    schema = Settings.model_json_schema()
-    for model, key, known in (("Node", "hardware", facts().hardware), ("Gpu", "model", facts().gpus)):
+    schema = settings.model_json_schema()
+    gpus = facts().gpus
+    for model, key, known in (
+        ("Node", "hardware", facts().hardware),
+        ("Gpu", "model", gpus),
+        ("NodePool", "gpu_model", gpus),
+    ):
+        if model not in schema["$defs"]:
+            continue
         field = schema["$defs"][model]["properties"][key]
         field["anyOf"] = [{"enum": sorted(known)}, {"type": "null"}]
     return schema
@@ -88,7 +111,12 @@ def reference() -> str:
             "",
             f"## Settings (`{NAMESPACE}:<key>` in a stack file)",
             "",
-            *_models(_settings_schema(), "stack file"),
+            *_models(_settings_schema(Settings), "stack file"),
+            "## Settings on Kubernetes (`tf-serving:target: kubernetes`)",
+            "",
+            "What is not listed here is as above.",
+            "",
+            *_models(_of_kubernetes(), "stack file for Kubernetes"),
             "## Batching presets",
             "",
             "Where to begin; what a pool sets beside it wins. A lone request waits for the whole timeout.",
@@ -99,7 +127,7 @@ def reference() -> str:
             "",
             *(
                 f"- **{rule.__name__.replace('_', ' ')}**: {_first_line(rule.__doc__)}"
-                for rule in (*RULES, *TEXT_RULES)
+                for rule in (*RULES, *KUBERNETES_RULES, *TEXT_RULES)
             ),
             "",
             f"## Outputs (contract version {CONTRACT_VERSION})",
@@ -107,6 +135,30 @@ def reference() -> str:
             *_models(StackOutputs.model_json_schema(), "outputs"),
         ]
     )
+
+
+def _of_kubernetes() -> Schema:
+    """Models that only a stack on Kubernetes has, or the keys that their Docker counterparts lack."""
+    known = _settings_schema(Settings)
+    on_cluster = _settings_schema(KubernetesSettings)
+    models = {"": known, **cast("dict[str, Schema]", known["$defs"])}
+    counterparts = {
+        "KubernetesPool": "Pool",
+        "KubernetesFrontEnd": "FrontEnd",
+        "KubernetesModel": "ServedModel",
+    }
+    own = {
+        name: _beyond(schema, models[counterparts[name]]) if name in counterparts else schema
+        for name, schema in cast("dict[str, Schema]", on_cluster["$defs"]).items()
+        if name not in models
+    }
+    return {**_beyond(on_cluster, known), "$defs": own}
+
+
+def _beyond(schema: Schema, known: Schema) -> Schema:
+    there = cast("dict[str, Schema]", known["properties"])
+    properties = cast("dict[str, Schema]", schema["properties"])
+    return {**schema, "properties": {key: each for key, each in properties.items() if there.get(key) != each}}
 
 
 def _presets() -> Iterator[str]:

@@ -52,7 +52,7 @@ class Stages:
         if self._stage is not None:
             try:
                 self._stage.reset()
-            except AssertionError:
+            except Exception:  # noqa: BLE001 - whatever it is, another stage is needed
                 traceback.print_exc()
                 self.drop()
         if self._stage is None:
@@ -64,7 +64,10 @@ class Stages:
     def drop(self) -> None:
         """Take the stage away: the next one is another."""
         self._stage = None
-        self._of_stage.close()
+        try:
+            self._of_stage.close()
+        except Exception:  # noqa: BLE001 - what is left there is in nobody's way
+            traceback.print_exc()
 
 
 def main(wanted: Sequence[str]) -> int:

@@ -18,7 +18,7 @@ from toolchain import pulumi, python_env
 from toolchain.progress import note
 
 LOCAL_STACK = "local"
-PLUGINS = ("docker",)
+_ON_KUBERNETES = re.compile(r"""^\s*["']?(tf-serving:)?target["']?\s*:\s*["']?kubernetes\b""", re.MULTILINE)
 # As Pulumi has it.
 _STACK_NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
 
@@ -34,6 +34,18 @@ def require_stack_file(stack: str) -> None:
     if not _STACK_NAME.fullmatch(stack):
         raise UserError(f"STACK={stack[:60]!a} is no name of a stack; {here}.")
     raise UserError(f"There is no Pulumi.{stack}.yaml; {here}.")
+
+
+def plugins_of(stack: str) -> tuple[str, ...]:
+    """What Pulumi needs for a stack: the Kubernetes plugin takes minutes to build, so only where it is used.
+
+    Looks for the line in the file, since nothing that could read it need be installed yet.
+    """
+    file = paths.stack_file(stack)
+    on_kubernetes = file.exists() and _ON_KUBERNETES.search(
+        file.read_text(encoding="utf-8", errors="replace")
+    )
+    return ("docker", "kubernetes") if on_kubernetes else ("docker",)
 
 
 def check_stack_file(stack: str) -> None:
@@ -88,7 +100,7 @@ def team_stack(stack: str, *, changes: bool) -> Stack:
         raise UserError(
             f"Stack {stack} has no shared state backend, so nothing was changed.\n{how_to_share(stack)}"
         )
-    ensure_tools(changes_stack=stack if changes else None)
+    ensure_tools(stack=stack, changes_stack=stack if changes else None)
     alone = " (on this machine: nobody else can see or lock it)" if only_here(backend) else ""
     note(f"State of stack {stack}: {backend}{alone}")
     return cli(stack, {}, backend=None)
@@ -100,19 +112,19 @@ def engine_env(host: str) -> dict[str, str]:
     return {"DOCKER_HOST": host, "DOCKER_CONTEXT": "", "DOCKER_TLS_VERIFY": "", "DOCKER_CERT_PATH": ""}
 
 
-def ensure_tools(changes_stack: str | None = None) -> None:
-    """The virtual environment and the Pulumi CLI with its Docker plugin.
+def ensure_tools(*, stack: str = LOCAL_STACK, changes_stack: str | None = None) -> None:
+    """The virtual environment and the Pulumi CLI with the plugins of a stack.
 
     `changes_stack` names a team's stack that is about to be changed: a CLI that was rebuilt here is then used
     only where TOOLCHAIN=registries asks for it.
     """
     python_env.ensure_venv()
-    pulumi.ensure(plugins=PLUGINS, changes_stack=changes_stack)
+    pulumi.ensure(plugins=plugins_of(stack), changes_stack=changes_stack)
 
 
 def cli(name: str, env: Mapping[str, str], *, backend: Backend | None) -> Stack:
     """The Pulumi CLI for a stack, on a backend of ours or (None) on the team's."""
-    tools = pulumi.ensure(plugins=PLUGINS)
+    tools = pulumi.ensure(plugins=plugins_of(name))
     # The user's `pulumi login` is looked for where it always is, also by a CLI with a home of its own.
     login = {"PULUMI_CREDENTIALS_PATH": _credentials_folder()} if "PULUMI_HOME" in tools.env else {}
     return Stack(

@@ -88,7 +88,7 @@ def preview(stack: str, arguments: Sequence[str]) -> int:
 
 
 def _preview_from_nothing(stack: str, arguments: Sequence[str]) -> int:
-    setup.ensure_tools()
+    setup.ensure_tools(stack=stack)
     line = _FROM_NOTHING.format(stack=stack)
     print(line, flush=True)
     backend, folder = throw_away_backend()

@@ -18,6 +18,7 @@ _NO_BASE = (
 )
 _OTHER_PACKAGES = f"`{LOCK.name}` differs: the base was planned with the packages of this tree."
 _OTHER_POLICIES = f"`{POLICIES}/` differs: the stacks are judged by the rules of this tree."
+_NOT_KUBERNETES = "Stacks on Kubernetes are not previewed here: their golden manifests show what changes."
 _NO_POLICIES = f"There is no `{POLICIES}/PulumiPolicy.yaml`, so no policy judged them."
 
 
@@ -52,6 +53,7 @@ def review(checkout: Path, asked: str | None = None) -> tuple[str, bool]:
             notes.append(_OTHER_POLICIES)
         notes += [] if (checkout / POLICIES / "PulumiPolicy.yaml").exists() else [_NO_POLICIES]
         notes += [] if base else [_NO_BASE]
+        notes += [_NOT_KUBERNETES] if head.leaves_stacks_out() else []
         outcomes = compare(head, base, folder / "stacks", ensure(plugins=["docker"]), changed)
     title = f"`{base.name}`" if base else "nothing"
     return report(outcomes, base=title, notes=notes), all(outcome.ok for outcome in outcomes)

@@ -1,12 +1,14 @@
 """The two trees that are compared, and the stacks that they hold."""
 
 import io
+import re
 import subprocess
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 _STACK_FILES = ("Pulumi.*.yaml", "examples/*/Pulumi.*.yaml")
+_ON_KUBERNETES = re.compile(r"^\s*tf-serving:target:\s*kubernetes\b", re.MULTILINE)
 # A branch's own beginning comes first; on the main branch itself it is the commit before.
 _MAIN = ("origin/main", "main")
 # No program reads these. What lies elsewhere may be named by a stack file, such as its `models_file`.
@@ -62,12 +64,23 @@ class Tree:
     name: str
 
     def stacks(self) -> list[StackFile]:
-        """Every committed stack, those in the root first."""
+        """Every committed stack on Docker Engines, those in the root first."""
         return [
             StackFile(file.relative_to(self.folder).as_posix())
-            for pattern in _STACK_FILES
-            for file in sorted(self.folder.glob(pattern))
+            for file in self._files()
+            if not _is_on_kubernetes(file)
         ]
+
+    def leaves_stacks_out(self) -> bool:
+        """Whether it has stacks on Kubernetes: the plugin that they need takes long to build."""
+        return any(_is_on_kubernetes(file) for file in self._files())
+
+    def _files(self) -> list[Path]:
+        return [file for pattern in _STACK_FILES for file in sorted(self.folder.glob(pattern))]
+
+
+def _is_on_kubernetes(file: Path) -> bool:
+    return _ON_KUBERNETES.search(file.read_text(encoding="utf-8", errors="replace")) is not None
 
 
 def base_commit(checkout: Path, asked: str | None = None) -> str | None:

@@ -210,17 +210,29 @@ class _Pod:
             volume = sources.get(name, {})
             host = reader.mapping(volume.get("hostPath"), f"{at}.hostPath", "mounts")
             where = reader.text(host.get("path"), f"{at}.hostPath.path", "mounts")
-            config = reader.mapping(volume.get("configMap"), f"{at}.configMap", "mounts")
-            text = reader.text(config.get("name"), f"{at}.configMap.name", "mounts")
+            texts = list(_config_maps_of(reader, volume, at))
             own = volume.get("emptyDir") is not None  # gone with its pod
             read_only = bool(reader.flag(item.get("readOnly"), f"{at}.readOnly", "mounts"))
-            yield Mount(
-                path=at,
-                kind="bind" if where else "config" if text else "other" if own else "volume",
-                source=where or text or name,
-                target=reader.text(item.get("mountPath"), f"{at}.mountPath", "mounts") or "",
-                read_only=read_only or _is_read_only(reader, volume, at),
-            )
+            # A projected volume is several ConfigMaps in one folder.
+            for source in [where] if where else texts or [name]:
+                yield Mount(
+                    path=at,
+                    kind="bind" if where else "config" if texts else "other" if own else "volume",
+                    source=source,
+                    target=reader.text(item.get("mountPath"), f"{at}.mountPath", "mounts") or "",
+                    read_only=read_only or _is_read_only(reader, volume, at),
+                )
+
+
+def _config_maps_of(reader: Reader, volume: Mapping[str, object], at: str) -> Iterator[str]:
+    """Names of the ConfigMaps that a volume shows."""
+    projected = reader.mapping(volume.get("projected"), f"{at}.projected", "mounts")
+    parts = reader.objects(projected.get("sources"), f"{at}.projected.sources", "mounts")
+    for place, part in ((at, volume), *parts):
+        config = reader.mapping(part.get("configMap"), f"{place}.configMap", "mounts")
+        name = reader.text(config.get("name"), f"{place}.configMap.name", "mounts")
+        if name is not None:
+            yield name
 
 
 def _is_read_only(reader: Reader, volume: Mapping[str, object], path: str) -> bool:

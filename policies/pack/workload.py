@@ -196,7 +196,9 @@ class Workload:
             return True
         if any(name in _SERVER_FLAGS for name, _ in self.flags()):
             return True
-        return images.is_server(self.image or "") or self.label("role") == "instance"
+        # An init container has its pod's labels, whatever it does itself.
+        labelled = self.label("role") == "instance" and not self.init_container
+        return images.is_server(self.image or "") or labelled
 
     @cached_property
     def _is_one_shot(self) -> bool:

@@ -71,7 +71,7 @@ def on_loopback(plan: FrontEndPlan) -> FrontEndPlan:
 
 def _moved(pool: PoolPlan, net: str) -> PoolPlan:
     endpoints = (
-        replace(endpoint, address=IPv4Address(f"{net}.{endpoint.address.packed[3]}"))
+        replace(endpoint, address=IPv4Address(f"{net}.{IPv4Address(str(endpoint.address)).packed[3]}"))
         for endpoint in pool.endpoints
     )
     return replace(pool, endpoints=tuple(endpoints))

@@ -21,12 +21,11 @@ ODD_NAMES = SmallPool(
 
 
 def committed(stack: str, file: Path) -> FrontEndPlan:
-    settings = load_stack_file(file)
-    return make_plan(settings, stack=stack, project_folder="/project").nodes[0].front_end
+    return make_plan(load_stack_file(file), stack=stack, project_folder="/project").nodes[0].front_end
 
 
 PLANS = {
-    **{stack: committed(stack, file) for stack, file in golden.stack_files().items()},
+    **{stack: committed(stack, file) for stack, file in golden.on_engines().items()},
     **test_envoy_traps.SHAPES,
     "one instance": front_end([SmallPool(instances=1, models=["resnet"])]),
     "odd names": front_end([ODD_NAMES, TWO_POOLS[1]]),

@@ -4,8 +4,10 @@
 """
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import yaml
 from pydantic import TypeAdapter
@@ -14,6 +16,10 @@ from components.batching_parameters import batching_parameters
 from components.bootstrap import bootstrap_yaml
 from components.envoy_files import envoy_files
 from components.flags import server_arguments, server_environment
+from components.kubernetes_manifests import objects
+from components.kubernetes_outputs import kubernetes_outputs
+from components.kubernetes_plan import KubernetesPlan, make_kubernetes_plan
+from components.kubernetes_settings import KubernetesSettings
 from components.model_config import models_config
 from components.monitoring import monitoring_config
 from components.outputs import stack_outputs
@@ -22,6 +28,7 @@ from components.stack_file import load_stack_file
 
 GOLDEN = Path(__file__).resolve().parent
 PROJECT = GOLDEN.parents[1]
+_HASH = re.compile(r"-[0-9a-f]{12}(?=\.)")
 REWRITE = "python -m tests.golden"
 
 
@@ -32,9 +39,16 @@ def stack_files() -> dict[str, Path]:
     return stacks | examples
 
 
+def on_engines() -> dict[str, Path]:
+    """Those of them that run on Docker Engines."""
+    return {stack: file for stack, file in stack_files().items() if load_stack_file(file).target == "docker"}
+
+
 def rendered(stack: str, file: Path) -> dict[str, str]:
     """Every file that belongs into the golden folder of a stack, by its path there."""
     settings = load_stack_file(file)
+    if isinstance(settings, KubernetesSettings):
+        return _on_kubernetes(settings, make_kubernetes_plan(settings, stack=stack))
     plan = make_plan(settings, stack=stack, project_folder="/project")
     texts = {
         "plan.yaml": yaml.safe_dump(
@@ -53,6 +67,26 @@ def rendered(stack: str, file: Path) -> dict[str, str]:
                 shared = f"{instance.pool}/{name}"
                 own = texts.setdefault(shared, text) != text
                 texts[f"{instance.pool}/{instance.name}/{name}" if own else shared] = text
+    return texts
+
+
+def _on_kubernetes(settings: KubernetesSettings, plan: KubernetesPlan) -> dict[str, str]:
+    """Manifests by what they are called in Pulumi; files of ConfigMaps stand beside, to be read."""
+    texts = {"outputs.json": json.dumps(kubernetes_outputs(settings, plan).model_dump(), indent=2) + "\n"}
+    for each in objects(plan):
+        manifest = dict(each.manifest)
+        for name, text in cast("dict[str, str]", manifest.pop("data", {})).items():
+            # Under a name without the hash of the text: a change is then a difference, not another file.
+            texts[f"{each.key}/{_HASH.sub('', name)}"] = text
+        own = {
+            "after": list(each.after),
+            "create_s": each.create_timeout_s,
+            "update_s": each.update_timeout_s,
+        }
+        said = {key: value for key, value in own.items() if value}
+        header = f"# {json.dumps(said)}\n" if said else ""
+        body = yaml.safe_dump(manifest, sort_keys=False, allow_unicode=True, width=110)
+        texts[f"{each.key}.{each.kind.lower()}.yaml"] = header + body
     return texts
 
 

@@ -344,7 +344,7 @@ def lock(project: Project, images: Iterable[str]) -> None:
     (project.folder / "images.lock.yaml").write_text(f"images:\n{lines}")
 
 
-@pytest.mark.parametrize(("stack", "file"), golden.stack_files().items())
+@pytest.mark.parametrize(("stack", "file"), golden.on_engines().items())
 def test_a_committed_stack_passes_its_own_level(project: Project, stack: str, file: Path) -> None:
     config = own_values(yaml.safe_load(file.read_text())["config"])
     if load_stack_file(file).environment == "prod":

@@ -1,0 +1,292 @@
+"""The Plan of a stack on Kubernetes: which workloads there are, what each is told, where it may go.
+
+As `plan.py`: plain, ordered data. What is made of it is in `kubernetes_manifests.py`.
+"""
+
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from typing import Any
+
+from components.config_plan import ConfigPlan
+from components.edge_settings import Tls
+from components.errors import Problem, SettingsError
+from components.facts import server_version
+from components.front_end_plan import Endpoint, FrontEndPlan, PoolPlan, routed_models
+from components.kubernetes_settings import (
+    Cluster,
+    KubernetesFrontEnd,
+    KubernetesPool,
+    KubernetesSettings,
+    ModelVolume,
+    NodePool,
+    OnNodes,
+)
+from components.labels import Labels, labels
+from components.model_plan import ModelPlan, models_of
+from components.plan import ThreadCounts, thread_counts
+from components.pool_settings import Batching, GpuMemory, Memory, ServerOptions
+from components.settings import Rollout
+from components.types import STACK_OF_OBJECTS
+
+# The pod leaves the Service's addresses, and Envoy asks for them every five seconds.
+DNS_LAG_S = 10
+_NONE = IPv4Address(0)
+_NO_CONFIG: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServersPlan:
+    """The pods of one pool."""
+
+    pool: str
+    name: str
+    """Of its workload and its headless Service."""
+    host: str
+    """The Service's name in DNS."""
+    image: str
+    version: str
+    models: tuple[ModelPlan, ...]
+    model_mounts: tuple[tuple[str, str], ...]
+    """Folders in the container, and which of the volume is seen there."""
+    needs_gpu_xla: bool
+    batching: Batching | None
+    gpu_memory: GpuMemory
+    memory: Memory
+    threads: ThreadCounts
+    server: ServerOptions
+    log_level: str
+    load_timeout_s: int
+    request_timeout_s: int
+    rollout: Rollout
+    nodes: NodePool
+    on: OnNodes
+    volume: ModelVolume
+    sticky: bool
+    """Pods have names that stay: a user is kept on one of them."""
+    surge: int
+    """Pods beyond the wanted number while a change rolls."""
+    labels: Labels
+    own_labels: Labels
+    """Of the workload alone: what they say changes without its pods being replaced."""
+    selector: Labels
+    annotations: Labels
+
+    @property
+    def drain_s(self) -> int:
+        """From the moment that a pod is to go until no request is sent to it, and the last is answered."""
+        return DNS_LAG_S + self.request_timeout_s
+
+    @property
+    def pod_timeout_s(self) -> int:
+        """How long one pod may take from its predecessor's end until it is ready."""
+        return self.drain_s + self.rollout.stop_timeout_s + self.load_timeout_s + 60
+
+    @property
+    def create_timeout_s(self) -> int:
+        """All load side by side."""
+        return self.load_timeout_s + 60
+
+    @property
+    def update_timeout_s(self) -> int:
+        """One after the other."""
+        return self.on.most * self.pod_timeout_s
+
+    @property
+    def pod_names(self) -> tuple[str, ...]:
+        """Names of its pods, where they stay."""
+        return tuple(f"{self.name}-{position}" for position in range(self.on.most)) if self.sticky else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterFrontEnd(FrontEndPlan):
+    """Envoy as its configuration sees it; what only a Docker Engine has is empty."""
+
+    former_name: str | None = None
+    container: str = ""
+    node: str = ""
+    bind: IPv4Address = _NONE
+    serving_address: IPv4Address = _NONE
+    front_address: IPv4Address = _NONE
+    config: ConfigPlan = _NO_CONFIG
+    publisher_address: IPv4Address = _NONE
+    acceptance: str = ""
+    acceptance_address: IPv4Address = _NONE
+    acceptance_labels: Labels = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProxyPlan:
+    """The pods of Envoy."""
+
+    name: str
+    host: str
+    """The Service's name in DNS."""
+    metrics_host: str
+    """That of the Service for Prometheus."""
+    spec: KubernetesFrontEnd
+    """`tls` in it is set where a Secret of the cluster is named."""
+    envoy: FrontEndPlan
+    labels: Labels
+    selector: Labels
+
+    @property
+    def drain_s(self) -> int:
+        """From the moment that a pod is to go until its last answer."""
+        return DNS_LAG_S + self.spec.request_timeout_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class KubernetesPlan:
+    """A whole stack on Kubernetes."""
+
+    stack: str
+    cluster: Cluster
+    labels: Labels
+    servers: tuple[ServersPlan, ...]
+    front_end: ProxyPlan
+
+    @property
+    def namespace(self) -> str:
+        """Where everything is."""
+        return self.cluster.namespace
+
+
+def make_kubernetes_plan(settings: KubernetesSettings, *, stack: str) -> KubernetesPlan:
+    """The plan for settings that passed every rule; `stack` begins the name of every object.
+
+    Raises SettingsError for a stack whose name no object can have.
+    """
+    if not STACK_OF_OBJECTS.fullmatch(stack):
+        message = "on Kubernetes a stack is named in lower-case letters, digits and '-', at most 20"
+        raise SettingsError(f"Pulumi.{stack}.yaml", [Problem("stack", message, stack)])
+    owner = settings.owner or stack
+    servers = tuple(_servers(settings, pool, stack, owner) for pool in settings.pools)
+    return KubernetesPlan(
+        stack=stack,
+        cluster=settings.cluster,
+        labels=_labels(stack, owner, {}),
+        servers=servers,
+        front_end=_front_end(settings, servers, stack, owner),
+    )
+
+
+def _servers(settings: KubernetesSettings, pool: KubernetesPool, stack: str, owner: str) -> ServersPlan:
+    image = settings.images.server
+    version = server_version(image)
+    if version is None:
+        raise ValueError(f"{image} names no version: these settings did not pass the rules")
+    name = f"{stack}-{pool.name}"
+    nodes = next(nodes for nodes in settings.node_pools if nodes.name == pool.nodes.pool)
+    models = models_of(pool, "/")
+    said = {"role": "instance", "pool": pool.name}
+    return ServersPlan(
+        pool=pool.name,
+        name=name,
+        host=_host(settings, name),
+        image=image,
+        version=version,
+        models=models.plans,
+        model_mounts=models.mounts,
+        needs_gpu_xla=any(model.optimized and model.optimized.kind == "xla" for model in pool.models),
+        batching=pool.batching,
+        gpu_memory=pool.gpu_memory,
+        memory=pool.memory,
+        threads=_threads(pool),
+        server=pool.server,
+        log_level=pool.log_level,
+        load_timeout_s=pool.load_timeout_s,
+        request_timeout_s=settings.front_end.request_timeout_s,
+        rollout=settings.rollout,
+        nodes=nodes,
+        on=pool.nodes,
+        volume=pool.model_volume,
+        sticky=pool.balancing.sticky,
+        surge=_surge(settings, pool, nodes),
+        labels=_labels(stack, owner, {**said, "load-timeout-s": str(pool.load_timeout_s)}),
+        own_labels=(("tf-serving.pool-gpus", str(nodes.gpus)),),
+        selector=labels(stack, said),
+        # A label cannot hold a comma.
+        annotations=(
+            ("tf-serving.models", ",".join(sorted(model.name for model in models.plans))),
+            *((f"tf-serving.{name}", "true") for name in ("single", "unbatched") if getattr(pool, name)),
+        ),
+    )
+
+
+def _threads(pool: KubernetesPool) -> ThreadCounts:
+    """Unset, the server would take so many for each CPU of its node, whatever its pod may use of them."""
+    said, cpus = thread_counts(pool), pool.nodes.cpus
+    return ThreadCounts(
+        grpc_max=said.grpc_max or 4 * cpus,
+        rest=said.rest or 4 * cpus,
+        intra_op=said.intra_op or cpus,
+        inter_op=said.inter_op or cpus,
+    )
+
+
+def _surge(settings: KubernetesSettings, pool: KubernetesPool, nodes: NodePool) -> int:
+    """What is said; else one where every pool of these nodes has room for one at the same time."""
+    if pool.balancing.sticky:
+        return 0  # a pod's successor has its name
+    if pool.nodes.surge is not None:
+        return pool.nodes.surge
+    there = [other.nodes for other in settings.pools if other.nodes.pool == nodes.name]
+    needed = sum((1 if other.surge is None else other.surge) * other.gpus for other in there)
+    return 1 if needed <= nodes.spare_gpus else 0
+
+
+def _front_end(
+    settings: KubernetesSettings, servers: tuple[ServersPlan, ...], stack: str, owner: str
+) -> ProxyPlan:
+    name = f"{stack}-envoy"
+    spec = settings.front_end
+    if spec.tls_secret:
+        spec = spec.model_copy(update={"tls": Tls()})
+    said = {"role": "front-end"}
+    own = _labels(stack, owner, said)
+    pools = zip(settings.pools, servers, strict=True)
+    return ProxyPlan(
+        name=name,
+        host=_host(settings, name),
+        metrics_host=_host(settings, f"{name}-metrics"),
+        spec=spec,
+        envoy=ClusterFrontEnd(
+            name=name,
+            image=settings.images.envoy,
+            spec=spec,
+            pools=tuple(
+                PoolPlan(
+                    name=pool.name,
+                    models=routed_models(pool.models),
+                    endpoints=_endpoints(of),
+                    balancing=pool.balancing,
+                    traffic=pool.traffic,
+                )
+                for pool, of in pools
+            ),
+            stop_timeout_s=settings.rollout.stop_timeout_s,
+            labels=own,
+        ),
+        labels=own,
+        selector=labels(stack, said),
+    )
+
+
+def _endpoints(servers: ServersPlan) -> tuple[Endpoint, ...]:
+    """As many as there are pods, since limits follow from the number; only sticky ones have names."""
+    if servers.sticky:
+        return tuple(Endpoint(name=pod, address=f"{pod}.{servers.host}") for pod in servers.pod_names)
+    return (Endpoint(name=servers.name, address=servers.host),) * servers.on.most
+
+
+def _host(settings: KubernetesSettings, service: str) -> str:
+    return f"{service}.{settings.cluster.namespace}.svc.{settings.cluster.domain}"
+
+
+def _labels(stack: str, owner: str, named: dict[str, str]) -> Labels:
+    usual = {
+        "app.kubernetes.io/name": "tf-serving",
+        "app.kubernetes.io/instance": stack,
+        "app.kubernetes.io/managed-by": "pulumi",
+    }
+    return tuple(sorted({**usual, **dict(labels(stack, {"owner": owner, **named}))}.items()))

@@ -1,0 +1,187 @@
+"""Rules between parts of a stack file for Kubernetes: what fits the nodes, and what would never be placed."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from components.errors import Problem
+from components.facts import facts, server_version, version_number
+from components.kubernetes_settings import KubernetesPool, KubernetesSettings, NodePool
+
+Rule = Callable[[KubernetesSettings], Iterator[Problem]]
+_MIG = "nvidia.com/mig-"
+_SHARED = ".shared"
+# Names of objects that belong to no pool.
+_TAKEN = ("envoy",)
+
+
+def _placed(settings: KubernetesSettings) -> Iterator[tuple[str, KubernetesPool, NodePool | None]]:
+    """Each pool: where it says its nodes, itself, and the node pool if there is one of that name."""
+    by_name = {pool.name: pool for pool in settings.node_pools}
+    for p, pool in enumerate(settings.pools):
+        yield f"pools[{p}].nodes", pool, by_name.get(pool.nodes.pool)
+
+
+def _on(settings: KubernetesSettings, name: str) -> list[KubernetesPool]:
+    return [pool for pool in settings.pools if pool.nodes.pool == name]
+
+
+def node_pools_exist(settings: KubernetesSettings) -> Iterator[Problem]:
+    """A pool can only go to nodes that are said."""
+    accepted = ", ".join(pool.name for pool in settings.node_pools)
+    for path, pool, nodes in _placed(settings):
+        if nodes is None:
+            yield Problem(f"{path}.pool", f"no such node pool; accepted: {accepted}", pool.nodes.pool)
+
+
+def node_pools_have_work(settings: KubernetesSettings) -> Iterator[Problem]:
+    """A node pool that no pool names is a slip."""
+    used = {pool.nodes.pool for pool in settings.pools}
+    for n, nodes in enumerate(settings.node_pools):
+        if nodes.name not in used:
+            yield Problem(f"node_pools[{n}]", "no pool goes there; name it in one or remove it", nodes.name)
+
+
+def gpus_are_enough(settings: KubernetesSettings) -> Iterator[Problem]:
+    """Pods beyond the GPUs of their nodes would stay Pending, those of an autoscaler too."""
+    for n, nodes in enumerate(settings.node_pools):
+        pools = _on(settings, nodes.name)
+        wanted = sum(pool.nodes.most * pool.nodes.gpus for pool in pools) + nodes.spare_gpus
+        if wanted > nodes.gpus:
+            parts = [f"{pool.nodes.most} x {pool.nodes.gpus} ({pool.name})" for pool in pools]
+            parts += [f"{nodes.spare_gpus} (spare)"] if nodes.spare_gpus else []
+            yield Problem(
+                f"node_pools[{n}]",
+                f"its pods ask for {' + '.join(parts)} = {wanted} GPUs, and {nodes.nodes} x "
+                f"{nodes.gpus_per_node} = {nodes.gpus} are there",
+                nodes.name,
+            )
+
+
+def pods_fit_a_node(settings: KubernetesSettings) -> Iterator[Problem]:
+    """A pod is on one node, and as many are as it has GPUs for."""
+    for path, pool, nodes in _placed(settings):
+        if nodes is None:
+            continue
+        there = nodes.gpus_per_node // pool.nodes.gpus
+        if not there:
+            message = f"a node of {nodes.name} has {nodes.gpus_per_node}"
+            yield Problem(f"{path}.gpus", message, pool.nodes.gpus)
+            continue
+        there = min(there, pool.nodes.most)
+        at_least = -(-pool.nodes.most // nodes.nodes)  # on the fullest node, however they are spread
+        count = min(there, at_least)
+        if nodes.cpus_per_node is not None and count * pool.nodes.cpus > nodes.cpus_per_node:
+            message = f"{count} pods on a node of {nodes.name} need more than its {nodes.cpus_per_node} CPUs"
+            yield Problem(f"{path}.cpus", message, pool.nodes.cpus)
+        memory, limit = nodes.memory_mib_per_node, pool.memory.container_mib
+        if memory is not None and count * limit > memory:
+            place = f"{path.removesuffix('.nodes')}.memory.container_mib"
+            message = f"{count} pods on a node of {nodes.name} need more than its {memory} MiB"
+            yield Problem(place, message, limit)
+
+
+def surges_have_spare_gpus(settings: KubernetesSettings) -> Iterator[Problem]:
+    """A new pod without a free GPU waits for the old one, which waits for the new one: for ever."""
+    for nodes in settings.node_pools:
+        left = nodes.spare_gpus
+        for path, pool, placed in _placed(settings):
+            if placed is nodes and pool.nodes.surge:
+                left -= pool.nodes.surge * pool.nodes.gpus
+                if left < 0:
+                    message = (
+                        f"needs {pool.nodes.surge * pool.nodes.gpus} free GPUs while a change rolls, and "
+                        f"{nodes.name} has spare_gpus {nodes.spare_gpus}: it would never end; set surge: 0"
+                    )
+                    yield Problem(f"{path}.surge", message, pool.nodes.surge)
+
+
+def gpu_models_are_known(settings: KubernetesSettings) -> Iterator[Problem]:
+    """What a GPU can be is in the facts."""
+    for n, nodes in enumerate(settings.node_pools):
+        if nodes.gpu_model is not None and nodes.gpu_model not in facts().gpus:
+            accepted = ", ".join(facts().gpus)
+            yield Problem(f"node_pools[{n}].gpu_model", f"accepted: {accepted}", nodes.gpu_model)
+
+
+def mig_profiles_exist(settings: KubernetesSettings) -> Iterator[Problem]:
+    """Each card has profiles of its own, and so many of each."""
+    for n, nodes in enumerate(settings.node_pools):
+        card = facts().gpus.get(nodes.gpu_model or "")
+        if card is None or not nodes.gpu_resource.startswith(_MIG):
+            continue
+        profile = nodes.gpu_resource.removeprefix(_MIG)
+        if profile not in card.mig:
+            accepted = ", ".join(f"{_MIG}{name}" for name in card.mig) or "none: it cannot be cut"
+            message = f"{nodes.gpu_model} has no such profile; accepted: {accepted}"
+            yield Problem(f"node_pools[{n}].gpu_resource", message, nodes.gpu_resource)
+
+
+def shared_gpus_say_how_much(settings: KubernetesSettings) -> Iterator[Problem]:
+    """Pods on one GPU are not kept apart: not in prod, and each must say what it takes."""
+    for path, pool, nodes in _placed(settings):
+        if nodes is None or not nodes.gpu_resource.endswith(_SHARED):
+            continue
+        if settings.environment == "prod":
+            n = settings.node_pools.index(nodes)
+            message = "is refused in prod: pods that share a GPU are not kept apart; cut it up (MIG)"
+            yield Problem(f"node_pools[{n}].gpu_resource", message, nodes.gpu_resource)
+        elif pool.gpu_memory.fraction is None:
+            place = f"{path.removesuffix('.nodes')}.gpu_memory.fraction"
+            yield Problem(place, "is required on shared GPUs: by default one server takes all")
+
+
+def nodes_run_the_image(settings: KubernetesSettings) -> Iterator[Problem]:
+    """Driver and GPU suit the CUDA of the server's image."""
+    image = settings.images.server
+    release = facts().release(server_version(image) or "")
+    if release is None:
+        return
+    for n, nodes in enumerate(settings.node_pools):
+        if nodes.driver and version_number(nodes.driver) < version_number(release.minimum_driver):
+            message = f"{image} carries CUDA {release.cuda}: driver {release.minimum_driver} or newer"
+            yield Problem(f"node_pools[{n}].driver", message, nodes.driver)
+        card = facts().gpus.get(nodes.gpu_model or "")
+        if card and version_number(card.capability)[0] > version_number(release.newest_capability)[0]:
+            message = f"{image} was built for compute capability {release.newest_capability} at most"
+            yield Problem(f"node_pools[{n}].gpu_model", message, nodes.gpu_model)
+
+
+def paths_are_absolute(settings: KubernetesSettings) -> Iterator[Problem]:
+    """`./…` means this project's folder, which no pod has."""
+    for p, pool in enumerate(settings.pools):
+        for m, model in enumerate(pool.models):
+            paths = {"path": model.path} | (
+                {"optimized.path": model.optimized.path} if model.optimized else {}
+            )
+            for name, path in paths.items():
+                if path.startswith("./"):
+                    message = "is relative to this project, which no pod has; give an absolute path"
+                    yield Problem(f"pools[{p}].models[{m}].{name}", message, path)
+
+
+def names_are_free(settings: KubernetesSettings) -> Iterator[Problem]:
+    """Objects of pools and of the front end are told apart by the pool's name."""
+    for p, pool in enumerate(settings.pools):
+        if pool.name in _TAKEN:
+            yield Problem(f"pools[{p}].name", "is taken on Kubernetes: it names the front end", pool.name)
+
+
+KUBERNETES_RULES: tuple[Rule, ...] = (
+    node_pools_exist,
+    node_pools_have_work,
+    gpus_are_enough,
+    pods_fit_a_node,
+    surges_have_spare_gpus,
+    gpu_models_are_known,
+    mig_profiles_exist,
+    shared_gpus_say_how_much,
+    nodes_run_the_image,
+    paths_are_absolute,
+    names_are_free,
+)
+
+NEEDED_WHOLE: Mapping[Rule, tuple[str, ...]] = {
+    node_pools_exist: ("node_pools",),
+    node_pools_have_work: ("pools",),
+    nodes_run_the_image: ("images",),
+    shared_gpus_say_how_much: ("environment",),
+}

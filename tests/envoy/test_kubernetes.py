@@ -1,0 +1,124 @@
+"""Envoy's files on Kubernetes with the real Envoy: endpoints from DNS, files swapped as a kubelet does."""
+
+import shutil
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from components.envoy_files import bootstrap_file
+from components.front_end_plan import FrontEndPlan
+from components.kubernetes_envoy import dynamic_files
+from components.kubernetes_plan import make_kubernetes_plan
+from components.kubernetes_settings import KubernetesSettings
+from components.stack_file import load_stack_file
+from tests import golden
+from tests.envoy.ground import Ground, envoy_command
+from tests.envoy.harness import free_ports, ground_below, wait_for
+from tests.kubernetes_stacks import four_gpus, plan
+from tests.stacks import changed
+
+pytestmark = pytest.mark.envoy
+
+STACKS = {
+    stack: make_kubernetes_plan(loaded, stack=stack).front_end.envoy
+    for stack, file in golden.stack_files().items()
+    if isinstance(loaded := load_stack_file(file), KubernetesSettings) and not loaded.front_end.tls_secret
+}
+
+
+def files(front_end: FrontEndPlan, ground: Ground) -> dict[str, str]:
+    """All files of a plan, for here: the pods' Services are this machine."""
+    own = dict([bootstrap_file(front_end)]) | dynamic_files(front_end)
+    hosts = {str(endpoint.address) for pool in front_end.pools for endpoint in pool.endpoints}
+    for host in sorted(hosts, key=len, reverse=True):
+        own = {name: text.replace(f'"{host}"', '"localhost"') for name, text in own.items()}
+    return {name: ground.moved(text) for name, text in own.items()}
+
+
+def swap(ground: Ground, texts: dict[str, str], generation: str) -> None:
+    """Put files in place as a kubelet does: in a folder of their own, whose link is renamed."""
+    folder = ground.folder / f"..{generation}"
+    folder.mkdir()
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+        if not (ground.folder / name).is_symlink():
+            (ground.folder / name).symlink_to(Path("..data") / name)
+    link = ground.folder / "..data_tmp"
+    link.symlink_to(folder.name)
+    current = ground.folder / "..data"
+    before = ground.folder / current.readlink() if current.exists() else None
+    link.rename(current)
+    if before:
+        shutil.rmtree(before)
+
+
+@contextmanager
+def running(front_end: FrontEndPlan, ground: Ground, binary: Path) -> Iterator[None]:
+    """An Envoy on the files of a plan."""
+    swap(ground, files(front_end, ground), "first")
+    command = envoy_command(binary, ground.folder / bootstrap_file(front_end)[0])
+    with (ground.folder.parent / "envoy.log").open("wb") as log:
+        envoy = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            wait_for("Envoy is ready", lambda: ask(ground.admin_port, "/ready") == "LIVE\n")
+            yield
+            assert envoy.poll() is None
+        finally:
+            envoy.terminate()
+            envoy.wait()
+
+
+def ask(port: int, path: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
+def statistics(ground: Ground, wanted: str) -> dict[str, str]:
+    lines = ask(ground.admin_port, f"/stats?filter={wanted}").splitlines()
+    return dict(line.split(": ", 1) for line in lines)
+
+
+def with_ports(front_end: FrontEndPlan) -> FrontEndPlan:
+    ports = dict(zip(("rest_port", "grpc_port", "metrics_port"), free_ports(3), strict=True))
+    return replace(front_end, spec=front_end.spec.model_copy(update=ports))
+
+
+@pytest.mark.parametrize("front_end", STACKS.values(), ids=STACKS)
+def test_envoy_takes_every_file_of_a_committed_stack(
+    front_end: FrontEndPlan, envoy_binary: Path, tmp_path: Path
+) -> None:
+    ground = ground_below(tmp_path)
+    with running(with_ports(front_end), ground, envoy_binary):
+        refused = statistics(ground, "update_(rejected|failure)$")
+        assert {
+            name: value for name, value in refused.items() if value != "0" and "membership" not in name
+        } == {}
+        assert statistics(ground, r"lds\.version_text$")
+
+
+def test_envoy_finds_the_pods_behind_a_service(envoy_binary: Path, tmp_path: Path) -> None:
+    ground = ground_below(tmp_path)
+    with running(with_ports(plan(four_gpus()).front_end.envoy), ground, envoy_binary):
+        wait_for(
+            "the name is resolved",
+            lambda: statistics(ground, r"cluster\.rest-main\.membership_total$").popitem()[1] == "1",
+        )
+
+
+def test_a_swap_of_all_files_reaches_a_running_envoy(envoy_binary: Path, tmp_path: Path) -> None:
+    ground = ground_below(tmp_path)
+    first = with_ports(plan(four_gpus()).front_end.envoy)
+    longer = plan(changed(four_gpus(), "front_end", {"request_ids": {"in_answers": False}})).front_end.envoy
+    ports = {name: getattr(first.spec, name) for name in ("rest_port", "grpc_port", "metrics_port")}
+    second = replace(longer, spec=longer.spec.model_copy(update=ports))
+    with running(first, ground, envoy_binary):
+        before = statistics(ground, r"lds\.version_text$")
+        swap(ground, files(second, ground), "second")
+        wait_for("the listeners are taken", lambda: statistics(ground, r"lds\.version_text$") != before)
+        assert set(statistics(ground, r"update_rejected$").values()) == {"0"}
