@@ -75,7 +75,8 @@ class ConfigVolume(pulumi.ComponentResource):
             labels=[docker.VolumeLabelArgs(label=label, value=value) for label, value in plan.volume_labels],
             # Another label would be another volume of the same name: the engine hands out the one that is
             # there, and the provider would then remove it.
-            opts=pulumi.ResourceOptions(parent=self, ignore_changes=["labels"]),
+            # Unless it is told otherwise, the provider removes the one before first, which is still in use.
+            opts=pulumi.ResourceOptions(parent=self, ignore_changes=["labels"], delete_before_replace=False),
         )
         self.publisher = make_container(
             f"{name}-publisher",

@@ -64,9 +64,8 @@ def dedicated(config: Config, header: str | None) -> None:
 
 
 def slow_instances(config: Config, image: str) -> None:
-    """Servers of an image that takes its time; short queues in them, and a limit in Envoy."""
+    """Servers of an image that takes its time, with short queues."""
     server_image(config, image)
-    config["front_end"]["max_concurrent"] = 32
     config["pools"][0]["batching"] = {
         "max_batch_size": 4,
         "allowed_batch_sizes": [1, 2, 4],

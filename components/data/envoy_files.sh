@@ -163,19 +163,20 @@ runs_there() {
     return "$code"
 }
 
-# stage NEW FOLDER: keeps the files in FOLDER/.next for `apply`; where no Envoy runs, they are in use at once.
+# stage NEW FOLDER ADDRESS PORT: keeps the files in FOLDER/.next for `apply`. Where no Envoy runs, or none on this
+# folder yet (that of a node that is renamed still does, on another one), they are in use at once.
 stage() {
     local new=$1 folder=$2 address=$3 port=$4
     rm -rf "$folder/.next"
     mkdir "$folder/.next"
     cp "$new"/*.yaml "$folder/.next"
-    if runs_there "$address"; then
+    if [[ -e $folder/lds.yaml ]] && runs_there "$address"; then
         echo "staged for the Envoy that runs at $address"
         return
     fi
     give "$folder" "$new"/eds-*.yaml "$new/cds.yaml" "$new"/rds-*.yaml "$new/lds.yaml"
     remove_others "$folder" "$new"
-    echo "written; no Envoy runs at $address yet"
+    echo "written; no Envoy runs on them yet"
 }
 
 # apply NEW FOLDER ADDRESS PORT: waits until Envoy has taken the files. When it does not, those from before are

@@ -212,27 +212,27 @@ def test_a_pool_whose_only_instance_is_drained_is_served_by_it(made: Site) -> No
     assert load.failures == []
 
 
-def test_files_are_in_use_at_once_where_no_envoy_runs_and_only_staged_where_one_does(
+def test_files_are_staged_for_an_envoy_that_runs_on_them_and_else_in_use_at_once(
     made: Site, tmp_path: Path
 ) -> None:
     new = tmp_path / "new"
     new.mkdir()
-    made.ground.write(made.plan, new)
     nowhere = ground_below(new)
-    names = {path.name for path in new.glob("*ds*.yaml")}
 
-    def staged_for(port: int) -> tuple[str, set[str], set[str]]:
+    def staged(limit: int, port: int) -> tuple[str, bool, bool]:
+        spec = made.plan.spec.model_copy(update={"max_concurrent": limit})
+        made.ground.write(replace(made.plan, spec=spec), new)
         said = run_script("stage", new, nowhere.folder, "127.0.0.1", port, work=tmp_path / "work")
         assert said.code == 0, said.said
-        in_use = {path.name for path in nowhere.folder.glob("*.yaml")}
-        return said.said, in_use, {path.name for path in (nowhere.folder / ".next").glob("*ds*")}
+        in_use, kept = (folder / "cds.yaml" for folder in (nowhere.folder, nowhere.folder / ".next"))
+        wanted = f"max_requests: {limit}\n"
+        return said.said, wanted in in_use.read_text(), wanted in kept.read_text()
 
-    said, in_use, staged = staged_for(made.ground.status_port)
-    assert (in_use, staged) == (set(), names)
-    assert "staged for the Envoy that runs" in said
-    said, in_use, staged = staged_for(nowhere.status_port)
-    assert (in_use, staged) == (names, names)
-    assert "no Envoy runs" in said
+    running, nobody = made.ground.status_port, nowhere.status_port
+    # As where a node is renamed: its Envoy still answers at the address, and has its files elsewhere.
+    assert staged(101, running) == ("written; no Envoy runs on them yet\n", True, True)
+    assert staged(102, running) == ("staged for the Envoy that runs at 127.0.0.1\n", False, True)
+    assert staged(103, nobody) == ("written; no Envoy runs on them yet\n", True, True)
 
 
 def test_files_that_envoy_has_taken_are_not_written_again(made: Site) -> None:

@@ -2,7 +2,9 @@
 
 import json
 import subprocess
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import cast
 
 Inspection = dict[str, dict[str, object]]
@@ -32,6 +34,31 @@ class DockerCli:
     def inspect(self, container: str) -> Inspection:
         """What the engine says of a container."""
         return cast("Inspection", json.loads(self.run("inspect", container))[0])
+
+    @contextmanager
+    def lives(self) -> Iterator[list[tuple[str, str]]]:
+        """Which container died or became healthy, in order: there when the block has ended.
+
+        Noted as it happens: the engine keeps its last 256 events, and each run of a health check is three.
+        """
+        filters = ["--filter=type=container", "--filter=event=die", "--filter=event=health_status"]
+        command = ["docker", "--host", self.docker_host, "events", "--format={{json .}}", *filters]
+        found: list[tuple[str, str]] = []
+        # From a moment ago: the stream begins when the engine is asked, not when the command is started.
+        process = subprocess.Popen(
+            [*command, f"--since={time.time():.3f}"], stdout=subprocess.PIPE, text=True
+        )
+        try:
+            yield found
+        finally:
+            time.sleep(1)  # what happened at the very end arrives
+            process.terminate()
+            said, _ = process.communicate()
+        found.extend(
+            (event["Actor"]["Attributes"]["name"], event["Action"])
+            for event in map(json.loads, said.splitlines())
+            if event["Action"] in ("die", "health_status: healthy")
+        )
 
     def ids(self) -> dict[str, str]:
         """Every container's id by its name."""

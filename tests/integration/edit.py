@@ -13,6 +13,8 @@ PROXY = "here-envoy"
 REMOVED = object()
 """A key that is taken out of the stack file."""
 FRONT = "here-envoy-proxy"
+FACTS = {"here-envoy-config-publisher": "replaced"}
+"""What a change of what is known of the node does."""
 FILES = {"here-envoy-config-publisher": "replaced", "here-envoy-acceptance": "replaced"}
 """What a change of Envoy's files does."""
 FIRST = "here-first-config-publisher"
@@ -55,6 +57,8 @@ class PoolEdit:
     """Whether the text of a file is another one."""
     routes: bool = False
     """Whether Envoy's files are others."""
+    of_the_node: bool = False
+    """Whether it is a fact of the node, which the labels of Envoy's publisher say."""
 
     def on(self, lane: int) -> Edit:
         """The edit of one of the pools; `gpu.` stands for the pool's GPU."""
@@ -66,7 +70,7 @@ class PoolEdit:
         name = ", ".join(self.values)
         publishes = {publisher(lane): "replaced"} if self.publishes else {}
         does = {server(lane): self.does} if self.does else {}
-        files = FILES if self.routes else {}
+        files = {**(FILES if self.routes else {}), **(FACTS if self.of_the_node else {})}
         return Edit(name, values, {**does, **publishes, **files}, {instance(lane): self.shows})
 
 

@@ -18,6 +18,7 @@ from tests.integration.containers import (
     variable,
 )
 from tests.integration.edit import (
+    FACTS,
     FILES,
     FIRST,
     FRONT,
@@ -36,7 +37,7 @@ from tests.integration.small_stack import uuid
 _MIB = 2**20
 _SECOND = 10**9
 # What a change of Envoy's bootstrap does.
-_BOOTSTRAP = {"here-envoy-config-publisher": "replaced", FRONT: "replaced"}
+_BOOTSTRAP = {**FACTS, FRONT: "replaced"}
 _CLUSTERS, _LISTENERS = "/config/cds.yaml", "/config/lds.yaml"
 _ROUTES, _PAGES = "/config/rds-rest.yaml", "/config/rds-metrics.yaml"
 SERVER_IMAGE = "again/tf-serving-simulator:2.14.1-gpu"
@@ -116,8 +117,8 @@ def _pool_edits(ground: Ground) -> list[PoolEdit]:
         PoolEdit(
             {"load_timeout_s": 70}, held("Config.Healthcheck.StartPeriod", 70 * _SECOND), publishes=True
         ),
-        PoolEdit({"gpu.uuid": uuid(9)}, variable(f"NVIDIA_VISIBLE_DEVICES={uuid(9)}")),
-        PoolEdit({"gpu.cpus": "0-1"}, held("HostConfig.CpusetCpus", "0-1"), "updated"),
+        PoolEdit({"gpu.uuid": uuid(9)}, variable(f"NVIDIA_VISIBLE_DEVICES={uuid(9)}"), of_the_node=True),
+        PoolEdit({"gpu.cpus": "0-1"}, held("HostConfig.CpusetCpus", "0-1"), "updated", of_the_node=True),
         PoolEdit({"models[0].versions": {"latest": 2}}, _in_models("num_versions: 2"), "", publishes=True),
         PoolEdit(
             {"models[0].versions": {"specific": [1, 2]}, "models[0].labels": {"stable": 1, "canary": 2}},
@@ -216,13 +217,15 @@ def _edits_of_all(ground: Ground) -> list[Edit]:
     def of_servers(shows: Shows) -> dict[str, Shows]:
         return {instance(gpu): shows for gpu, _ in enumerate(LANES)}
 
+    facts: dict[str, object] = {
+        "nodes[0].driver": "535.129.03",
+        "nodes[0].memory_mib": 5000,
+        **{f"nodes[0].gpus[{gpu}].numa_node": 1 for gpu in range(4)},
+    }
     unseen: dict[str, object] = {
         "environment": "staging",
         "nodes[0].address": "localhost",
         "nodes[0].docker.endpoint": ground.docker_host,
-        "nodes[0].driver": "535.129.03",
-        "nodes[0].memory_mib": 5000,
-        **{f"nodes[0].gpus[{gpu}].numa_node": 1 for gpu in range(4)},
         "nodes[0].gpus[0].model": "a100-80g",
         "pools[0].client_batch_size": 4,
         "pools[0].models[0].gpu_mib": 10,
@@ -233,6 +236,8 @@ def _edits_of_all(ground: Ground) -> list[Edit]:
     interval = held("Config.Healthcheck.Interval", 2 * _SECOND)
     return [
         Edit("what no container reads", unseen, {}),
+        # On labels, for policies: no container reads them either.
+        Edit("facts of the node", facts, FACTS),
         Edit(
             "all_gpus",
             {"pools[0].all_gpus": True},
@@ -257,7 +262,12 @@ def _edits_of_all(ground: Ground) -> list[Edit]:
             everything,
             {**of_servers(timeout), PROXY: in_file(_LISTENERS, 'request_timeout: "31s"')},
         ),
-        Edit("stop_timeout_s", {"rollout.stop_timeout_s": 6}, everything, {**of_servers(stop), PROXY: stop}),
+        Edit(
+            "stop_timeout_s",
+            {"rollout.stop_timeout_s": 6},
+            {**servers, FRONT: "replaced"},
+            {**of_servers(stop), PROXY: stop},
+        ),
         Edit("health_interval_s", {"rollout.health_interval_s": 2}, servers, of_servers(interval)),
     ]
 
