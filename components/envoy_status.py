@@ -46,6 +46,9 @@ def status_listener() -> Config:
     }
     return {
         "name": "status",
+        # Who cannot read it takes Envoy for absent, and would overwrite what it serves.
+        "ignore_global_conn_limit": True,
+        "bypass_overload_manager": True,
         "address": socket_address("0.0.0.0", STATUS_PORT),  # noqa: S104 - inside the container
         "filter_chains": [
             {

@@ -51,7 +51,7 @@ _COMMANDS = {
         lambda stack, extra: down.down(stack, extra), alone=True, after="`make down` again goes on from here."
     ),
     "heal": _on_stack(lambda stack, extra: heal.heal(stack, extra), alone=True),
-    "drift": _on_stack(lambda stack, extra: drift.drift(stack, extra)),
+    "drift": _on_stack(lambda stack, extra: drift.drift(stack, extra), alone=True),
     "pulumi": _on_stack(lambda stack, extra: up.pulumi(stack, extra)),
     "preflight": _Command(run=lambda options: setup.preflight_alone(options.stack), stack=True),
     "pin": _Command(run=lambda options: setup.pin(options.stack), stack=True),

@@ -9,6 +9,7 @@ from review.check import POLICIES, compare
 from review.report import report
 from review.trees import ReviewError, Tree, base_commit, changed_paths, unpack
 from toolchain.errors import ToolchainError
+from toolchain.progress import step
 from toolchain.pulumi import ensure
 from toolchain.versions import LOCK, REPOSITORY
 
@@ -54,7 +55,9 @@ def review(checkout: Path, asked: str | None = None) -> tuple[str, bool]:
         notes += [] if (checkout / POLICIES / "PulumiPolicy.yaml").exists() else [_NO_POLICIES]
         notes += [] if base else [_NO_BASE]
         notes += [_NOT_KUBERNETES] if head.leaves_stacks_out() else []
-        outcomes = compare(head, base, folder / "stacks", ensure(plugins=["docker"]), changed)
+        toolchain = ensure(plugins=["docker"])
+        with step("Preview every stack, and its base where it changed", "30 s to 3 min"):
+            outcomes = compare(head, base, folder / "stacks", toolchain, changed)
     title = f"`{base.name}`" if base else "nothing"
     return report(outcomes, base=title, notes=notes), all(outcome.ok for outcome in outcomes)
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from components.errors import SettingsError
+from components.stack_file import load_stack_file
 from review.events import Event, Value, deployment, errors
 from review.trees import StackFile, Tree
 from toolchain.tools import Toolchain
@@ -21,6 +23,10 @@ _OF_A_STATE = re.compile(
 _KEPT = re.compile(
     r"PATH|HOME|TMPDIR|LANG|LC_.*|TF_SERVING_.*|XDG_CACHE_HOME|(https?|no)_proxy|PIP_.*", re.IGNORECASE
 )
+
+
+# In the place of a certificate, a key or a password: the same in both trees.
+_STAND_IN = "\n-----BEGIN STAND-IN-----"
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,7 @@ class Bench:
         """`pulumi preview` of a tree's stack against what the state holds."""
         self._runs += 1
         config, log = self._folder / f"{self._runs}.yaml", self._folder / f"{self._runs}.jsonl"
-        config.write_text(self._config(tree, file))
+        self._configure(tree, file, config)
         done = self._run(
             tree.folder,
             "preview",
@@ -91,13 +97,17 @@ class Bench:
         state.write_text(text)
         self._must("stack", "import", "--stack", self._stack, "--file", str(state))
 
-    def _config(self, tree: Tree, file: StackFile) -> str:
+    def _configure(self, tree: Tree, file: StackFile, config: Path) -> None:
+        """Write the stack's file as this state can read it, with stand-ins for its secrets."""
         salt = self._folder / f"Pulumi.{self._stack}.yaml"
         if not salt.exists():
             shutil.copy(tree.folder / "Pulumi.yaml", self._folder)
             self._must("stack", "init", self._stack, "--no-select", "--secrets-provider", "passphrase")
         text = _OF_A_STATE.sub("", (tree.folder / file.path).read_text(encoding="utf-8"))
-        return f"{text.rstrip()}\n{salt.read_text()}"
+        config.write_text(f"{text.rstrip()}\n{salt.read_text()}")
+        for secret in _secrets(tree.folder / file.path):
+            options = ["--stack", self._stack, "--config-file", str(config), "--secret"]
+            self._must("config", "set", *options, secret, _STAND_IN)
 
     def _must(self, *arguments: str) -> None:
         done = self._run(self._folder, *arguments)
@@ -114,3 +124,11 @@ class Bench:
             timeout=_PATIENCE_S,
             check=False,
         )
+
+
+def _secrets(stack_file: Path) -> Sequence[str]:
+    """The names of the secrets that a stack needs; none where its file is not even right."""
+    try:
+        return list(load_stack_file(stack_file).front_end.secrets.values())
+    except SettingsError:
+        return []

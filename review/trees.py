@@ -20,6 +20,7 @@ _NOT_READ = frozenset(
             "ops",
             "toolchain",
             "bench",
+            "drills",
             "simulator",
             "images",
             "review",

@@ -22,6 +22,7 @@ class Publisher:
         # What the images have, and nothing else.
         self.tools = folder / "bin"
         self.tools.mkdir()
+        self.prefix: tuple[str, ...] = ()
         for tool in SHELL_AND_TOOLS:
             (self.tools / tool).symlink_to(shutil.which(tool) or tool)
 
@@ -31,6 +32,7 @@ class Publisher:
         then: str = "",
         modes: Mapping[str, str] | None = None,
         then_files: Mapping[str, str] | None = None,
+        owner: str = "-",
     ) -> None:
         for file in (*self.uploaded.rglob("*"),):
             if file.is_file():
@@ -38,7 +40,7 @@ class Publisher:
         (self.uploaded / "files").mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             (self.uploaded / "files" / name).write_text(text)
-        lines = [f"{(modes or {}).get(name, '0644')} - {name}\n" for name in files]
+        lines = [f"{(modes or {}).get(name, '0644')} {owner} {name}\n" for name in files]
         (self.uploaded / "list").write_text("".join(lines) or "\n")
         (self.uploaded / "publish.sh").write_text(script("publish.sh"))
         if then:
@@ -49,7 +51,7 @@ class Publisher:
 
     def start(self) -> "subprocess.Popen[str]":
         """A run of its own."""
-        command = [str(self.tools / "bash"), str(self.uploaded / "publish.sh")]
+        command = [*self.prefix, str(self.tools / "bash"), str(self.uploaded / "publish.sh")]
         return subprocess.Popen(
             [*command, str(self.uploaded), str(self.volume)],
             stdout=subprocess.PIPE,
@@ -57,6 +59,11 @@ class Publisher:
             text=True,
             env={"PATH": str(self.tools)},
         )
+
+    def confine(self) -> None:
+        """Let further runs have what the container has: root without its powers, but for CAP_CHOWN."""
+        kept = "-all,+chown"
+        self.prefix = (shutil.which("setpriv") or "setpriv", f"--bounding-set={kept}", f"--inh-caps={kept}")
 
     def run(self) -> tuple[int | None, str]:
         """Exit code and output of a run; None where it was done, and would linger to be seen."""

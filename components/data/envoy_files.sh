@@ -3,20 +3,21 @@
 # NEW is a folder with eds-*.yaml, cds.yaml, rds-*.yaml and lds.yaml; FOLDER the one that Envoy reads; ADDRESS
 # and PORT are those of Envoy's status page. Of tools it needs what `publish.sh` needs.
 shopt -s nullglob
+trap '' PIPE # a connection that is reset while something is sent is an error, and not the end of all
 
 patience_s=${PATIENCE_S:-15}
 refusal_s=2 # a file may be refused for a moment, while the one that it needs is still being read
 declare -A said=() refused=()
 
-# What Envoy at an address says it took, into `said`; false when nobody answers.
+# What Envoy at an address says it took, into `said`. 1 when nobody listens there, 2 when there is no good answer.
 ask() {
     local line
     said=()
     { exec 3<>"/dev/tcp/$1/$port"; } 2>/dev/null || return 1
-    printf 'GET /taken HTTP/1.0\r\nHost: envoy\r\n\r\n' >&3
+    printf 'GET /taken HTTP/1.0\r\nHost: envoy\r\n\r\n' >&3 2>/dev/null || :
     if ! IFS= read -r -t 5 line <&3 || [[ $line != HTTP/1.?" 200"* ]]; then
         exec 3>&-
-        return 1
+        return 2
     fi
     while IFS= read -r -t 5 line <&3; do
         line=${line//[$'"\r']/}
@@ -146,6 +147,22 @@ write_both() {
     for name in "${!of_old[@]}"; do printf '%s' "${of_old[$name]}"; done
 }
 
+# Whether an Envoy runs at an address. One that takes connections and does not answer runs, so this fails.
+runs_there() {
+    local deadline=$((SECONDS + patience_s)) code
+    while :; do
+        code=0
+        ask "$1" || code=$?
+        ((code == 2 && SECONDS < deadline)) || break
+        sleep 0.2
+    done
+    if ((code == 2)); then
+        echo "something listens at $1:$port and does not answer" >&2
+        exit 1
+    fi
+    return "$code"
+}
+
 # stage NEW FOLDER ADDRESS PORT: keeps the files in FOLDER/.next for `apply`. Where no Envoy runs, or none on this
 # folder yet (that of a node that is renamed still does, on another one), they are in use at once.
 stage() {
@@ -153,7 +170,7 @@ stage() {
     rm -rf "$folder/.next"
     mkdir "$folder/.next"
     cp "$new"/*.yaml "$folder/.next"
-    if [[ -e $folder/lds.yaml ]] && ask "$address"; then
+    if [[ -e $folder/lds.yaml ]] && runs_there "$address"; then
         echo "staged for the Envoy that runs at $address"
         return
     fi

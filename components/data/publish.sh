@@ -29,9 +29,9 @@ fail() {
 put() {
   local staged=$volume/.new.$4
   rm -f "$staged" && (umask 077 && cp "$1" "$staged") && chmod "$2" "$staged" || return 1
-  # Root without its capabilities can give a file away, but cannot change it any more: so this comes last.
-  if [[ $3 != - ]]; then chown "$3:$3" "$staged" || return 1; fi
   if [[ -n $(type -P sync) ]]; then sync "$staged" || return 1; fi
+  # Root without its capabilities can give a file away, but neither change nor open it then: so this comes last.
+  if [[ $3 != - ]]; then chown "$3:$3" "$staged" || return 1; fi
   mv -fT "$staged" "$volume/$4"
 }
 

@@ -48,10 +48,29 @@ def _asks_for_models(stack: Stack, server: Workload) -> Iterator[Finding]:
     if any("tests" in found.path or "httpGet" in found.path for found in server.unread.get("probe", ())):
         return
     asked = " ".join((*server.probe.command, server.probe.http_path or ""))
+    listed = _listed(stack, server)
     for model in served(stack, server) or ("<model>",):
-        if not _is_asked_for(model, asked):
+        in_list = listed is None or model == "<model>" or model in listed
+        if not _is_asked_for(model, asked) and not (in_list and _asks_for_each_of_a_list(asked)):
             what = f"{path}: {_shown(asked)}: does not tell whether {model} is loaded"
             yield about(server, what, f"{_METADATA}; the status itself answers 200 also while it loads")
+
+
+def _asks_for_each_of_a_list(asked: str) -> bool:
+    """A shell reads names, one a line, and asks for each: a list can change under a server that runs."""
+    looped = re.search(r"while read -r (\w+); do.*?done\s*<", asked, re.DOTALL)
+    if looped is None:
+        return False
+    name = rf"\$\{{?{looped[1]}\}}?"
+    return re.search(rf"/v1/models/{name}(/metadata|:\w+)", looped[0]) is not None
+
+
+def _listed(stack: Stack, server: Workload) -> set[str] | None:
+    """The names in the list that the check is given; None where none of its words is a file that we see."""
+    command = server.probe.command if server.probe else ()
+    files = stack.files(server)
+    lists = [files[word] for word in command if word in files]
+    return {line.strip() for text in lists for line in text.splitlines()} if lists else None
 
 
 def _is_asked_for(model: str, asked: str) -> bool:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from components.probes import serving_probe
 from tests.policies.good import UNKNOWN, Declared, deployment, exporter, front_end, publisher, server
 from tests.policies.judge import messages, violations
 
@@ -60,6 +61,22 @@ def test_a_check_that_passes_while_a_model_is_not_loaded_is_refused(
     words: tuple[str, ...], shown: str
 ) -> None:
     assert f"gpu0: healthcheck: {shown}: does not tell whether resnet50 is loaded" in judged(asking(*words))
+
+
+def test_the_check_of_our_own_servers_which_reads_a_list_is_accepted() -> None:
+    assert judged(asking(*serving_probe(8501, "/config/serving"))) == ""
+
+
+def test_a_check_that_reads_a_list_and_asks_for_what_answers_in_every_state_is_refused() -> None:
+    words = [word.replace("/metadata", "") for word in serving_probe(8501, "/config/serving")]
+    assert "does not tell whether resnet50 is loaded" in judged(asking(*words))
+
+
+@pytest.mark.parametrize(("listed", "enough"), [("resnet50\n", True), ("bert\n", False)])
+def test_a_list_that_is_seen_names_the_model(listed: str, enough: bool) -> None:
+    checked = asking(*serving_probe(8501, "/etc/serving"))
+    found = judged(checked.changed("uploads", [{"file": "/etc/serving", "content": listed}]))
+    assert ("does not tell whether resnet50 is loaded" in found) is not enough
 
 
 def test_each_model_of_a_server_is_asked_for() -> None:

@@ -1,5 +1,6 @@
 """`components/data/publish.sh` with the real bash, on folders in the place of upload and volume."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,18 @@ def test_files_are_on_the_volume_with_their_modes_once_it_says_that_it_is_done(p
     assert publisher.held() == {"a.config": "text\n", "key.pem": "secret"}
     modes = {file.name: file.stat().st_mode & 0o777 for file in publisher.volume.iterdir()}
     assert (modes["a.config"], modes["key.pem"]) == (0o644, 0o600)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file away, as only root can")
+def test_a_file_of_another_user_is_written_out_where_the_image_has_sync(publisher: Publisher) -> None:
+    # What belongs to another and is of mode 600 cannot be opened by root without its powers.
+    (publisher.tools / "sync").symlink_to("/usr/bin/sync")
+    publisher.confine()
+    publisher.upload({"key.pem": "secret"}, modes={"key.pem": "0600"}, owner="101")
+    code, said = publisher.run()
+    assert code is None, said
+    stat = (publisher.volume / "key.pem").stat()
+    assert (stat.st_uid, stat.st_mode & 0o777) == (101, 0o600)
 
 
 def test_a_reader_that_has_a_file_open_keeps_the_whole_old_text(publisher: Publisher) -> None:
