@@ -15,8 +15,7 @@ _INTRODUCTION = """# The policy pack
 Written by `python -m docs.generate` from `policies/rules/`: edit that, not this file.
 
 The pack in `policies/` judges what a stack deploys, whoever wrote it: this program, another one, a resource
-that was edited or imported. It is the last line: most of the same mistakes in a stack file are refused earlier,
-by the settings.
+that was edited or imported. It is the last line: the settings refuse most of the same mistakes earlier.
 
     make preview STACK=prod       # with the pack, at the levels of the stack's environment
     make up STACK=prod
