@@ -8,14 +8,13 @@ import pulumi_docker as docker
 
 from components.config_volume import ConfigVolume, publisher_container
 from components.container import Attachment, ContainerArgs, Health, VolumeMount, make_container
-from components.envoy_config import CONFIG_FOLDER
+from components.envoy_config import CONFIG_FOLDER, ENVOY_BINARY
 from components.envoy_delivery import Delivery, envoy_arguments
 from components.envoy_secrets import ENVOY_USER, Secrets
 from components.plan import FrontEndPlan
 from components.probes import PROBE_TIMEOUT_S, http_probe
 from components.settings import ADMIN_PORT, LOOPBACK
 
-_BINARY = "/usr/local/bin/envoy"
 _USER = f"{ENVOY_USER}:{ENVOY_USER}"
 _START_PATIENCE_S = 60
 
@@ -88,7 +87,7 @@ def _container(args: EnvoyFrontEndArgs) -> ContainerArgs:
     return ContainerArgs(
         name=plan.container,
         image=plan.image,
-        entrypoint=_BINARY,
+        entrypoint=ENVOY_BINARY,
         arguments=envoy_arguments(plan, workers=plan.spec.workers),
         user=_USER,
         volumes={CONFIG_FOLDER: VolumeMount(volume=plan.config.volume)},

@@ -8,6 +8,8 @@ Config = dict[str, object]
 """An Envoy message as plain data."""
 
 ADMIN_CLUSTER = "admin"
+ENVOY_BINARY = "/usr/local/bin/envoy"
+"""Where Envoy's own image has it."""
 CONFIG_FOLDER = "/config"
 """Where Envoy finds its files, in its container."""
 MIB = 1024 * 1024
@@ -28,6 +30,12 @@ def typed(message: str, config: Mapping[str, object]) -> Config:
 def extension(name: str, message: str, config: Mapping[str, object]) -> Config:
     """An extension by its name, configured by a message below `envoy.extensions.`."""
     return {"name": f"envoy.{name}", "typed_config": typed(f"extensions.{message}", config)}
+
+
+def http_connection_manager(manager: Config) -> Config:
+    """The network filter that speaks HTTP, with this configuration."""
+    name = "filters.network.http_connection_manager"
+    return extension(name, f"{name}.v3.HttpConnectionManager", manager)
 
 
 def seconds(value: float) -> str:

@@ -9,13 +9,12 @@ import pulumi
 
 from components.config_volume import ConfigVolumeArgs, PublishedFile, script
 from components.container import Attachment
-from components.envoy_config import CONFIG_FOLDER
+from components.envoy_config import CONFIG_FOLDER, ENVOY_BINARY
 from components.envoy_files import bootstrap_file, envoy_files
 from components.envoy_secrets import Secrets, private_files
 from components.plan import FrontEndPlan
 from components.settings import STATUS_PORT
 
-_BINARY = "/usr/local/bin/envoy"
 _FILES = "/publish/then"
 # A refusal is seen within seconds; what the provider waits for one that failed is the whole of it.
 _PATIENCE_S = 60
@@ -40,7 +39,7 @@ class Delivery:
         """
         plan = self.plan
         bootstrap, text = bootstrap_file(plan)
-        tried = (CONFIG_FOLDER, STATUS_PORT, _BINARY, *envoy_arguments(plan, workers=1))
+        tried = (CONFIG_FOLDER, STATUS_PORT, ENVOY_BINARY, *envoy_arguments(plan, workers=1))
         rehearsal = [
             f"mkdir -p {CONFIG_FOLDER}",
             f'cp "$from"/files/* {_FILES}/* {CONFIG_FOLDER}',

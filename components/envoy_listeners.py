@@ -7,6 +7,7 @@ from components.envoy_config import (
     extension,
     from_file,
     grpc_cluster,
+    http_connection_manager,
     rest_cluster,
     seconds,
     set_header,
@@ -53,13 +54,7 @@ def _listener(name: str, port: int, manager: Config, transport: Config) -> Confi
         "per_connection_buffer_limit_bytes": CONNECTION_BUFFER_BYTES,
         "filter_chains": [
             {
-                "filters": [
-                    extension(
-                        "filters.network.http_connection_manager",
-                        "filters.network.http_connection_manager.v3.HttpConnectionManager",
-                        manager,
-                    )
-                ],
+                "filters": [http_connection_manager(manager)],
                 **transport,
             }
         ],

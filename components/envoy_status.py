@@ -1,6 +1,6 @@
 """Envoy's status page: what it has taken of its files, for whoever put them there."""
 
-from components.envoy_config import ADMIN_CLUSTER, Config, extension, socket_address
+from components.envoy_config import ADMIN_CLUSTER, Config, extension, http_connection_manager, socket_address
 from components.settings import STATUS_PORT
 
 STATUS_PATH = "/taken"
@@ -50,15 +50,5 @@ def status_listener() -> Config:
         "ignore_global_conn_limit": True,
         "bypass_overload_manager": True,
         "address": socket_address("0.0.0.0", STATUS_PORT),  # noqa: S104 - inside the container
-        "filter_chains": [
-            {
-                "filters": [
-                    extension(
-                        "filters.network.http_connection_manager",
-                        "filters.network.http_connection_manager.v3.HttpConnectionManager",
-                        manager,
-                    )
-                ]
-            }
-        ],
+        "filter_chains": [{"filters": [http_connection_manager(manager)]}],
     }

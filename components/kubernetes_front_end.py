@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from components.envoy_config import CONFIG_FOLDER
+from components.envoy_config import CONFIG_FOLDER, ENVOY_BINARY
 from components.envoy_files import bootstrap_file
 from components.kubernetes_envoy import clusters_hash, dynamic_files
 from components.kubernetes_object import (
@@ -24,7 +24,6 @@ from components.kubernetes_plan import KubernetesPlan, ProxyPlan
 from components.probes import PROBE_TIMEOUT_S, http_probe
 from components.settings import ADMIN_PORT
 
-_BINARY = "/usr/local/bin/envoy"
 _USER = 101
 _FILES, _TMP = "files", "tmp"
 _START_S = 60
@@ -128,7 +127,7 @@ def _container(front_end: ProxyPlan, bootstrap: str) -> Json:
         "name": "envoy",
         "image": front_end.envoy.image,
         "imagePullPolicy": "IfNotPresent",
-        "command": [_BINARY],
+        "command": [ENVOY_BINARY],
         "args": [
             *("-c", f"{CONFIG_FOLDER}/{bootstrap}"),
             "--reject-unknown-dynamic-fields",  # only a warning otherwise, and the field is left out

@@ -44,6 +44,12 @@ class VersionChoice(Model):
     """Over gRPC too, and in splits by label: Envoy then adds the version to the message, which it buffers."""
 
 
+def _percent_has_two_decimals(percent: float) -> Iterator[Problem]:
+    """Envoy splits by ten-thousandths."""
+    if round(percent, 2) != percent:
+        yield Problem("percent", "has more than two decimals", percent)
+
+
 class Canary(Model):
     """A share of the requests that name no version, for a newer one."""
 
@@ -62,7 +68,7 @@ class Canary(Model):
 
     def _rules(self) -> Iterator[Problem]:
         yield from self._one_way_to_the_newer_version()
-        yield from self._percent_has_two_decimals()
+        yield from _percent_has_two_decimals(self.percent)
         yield from repeated("models", "", self.models)
 
     def _one_way_to_the_newer_version(self) -> Iterator[Problem]:
@@ -74,11 +80,6 @@ class Canary(Model):
         if self.label is None and "stable" in self.model_fields_set:
             yield Problem("stable", "only with label", self.stable)
 
-    def _percent_has_two_decimals(self) -> Iterator[Problem]:
-        """Envoy splits by ten-thousandths."""
-        if round(self.percent, 2) != self.percent:
-            yield Problem("percent", "has more than two decimals", self.percent)
-
 
 class Mirror(Model):
     """A pool that gets a copy of requests; what it answers is thrown away."""
@@ -89,12 +90,7 @@ class Mirror(Model):
     """Of the requests that name no version."""
 
     def _rules(self) -> Iterator[Problem]:
-        yield from self._percent_has_two_decimals()
-
-    def _percent_has_two_decimals(self) -> Iterator[Problem]:
-        """Envoy splits by ten-thousandths."""
-        if round(self.percent, 2) != self.percent:
-            yield Problem("percent", "has more than two decimals", self.percent)
+        yield from _percent_has_two_decimals(self.percent)
 
 
 class Standby(Model):
