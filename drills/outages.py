@@ -17,28 +17,28 @@ _BY_ITSELF_S = 20
 
 def engine_restarted(stage: Stage) -> Traffic:
     """Everything stops and comes back by itself; what is asked for is that no operator is needed."""
-    before = addresses(stage)
-    with stage.traffic(Rate(), at_least=ENOUGH) as traffic:
-        time.sleep(2)
-        stage.restart_engine()
-        stage.wait_healthy(0, 1, 2, 3)
-    answered_at_the_end(traffic)
-    assert addresses(stage) == before
-    no_change(stage)
-    return traffic
+    return _restarted(stage, power_cut=False)
 
 
 def power_cut(stage: Stage) -> Traffic:
     """Every process is killed at once, and the engine started again."""
+    return _restarted(stage, power_cut=True)
+
+
+def _restarted(stage: Stage, *, power_cut: bool) -> Traffic:
     before = addresses(stage)
     with stage.traffic(Rate(), at_least=ENOUGH) as traffic:
         time.sleep(2)
-        stage.restart_engine(power_cut=True)
+        stage.restart_engine(power_cut=power_cut)
         stage.wait_healthy(0, 1, 2, 3)
+    _is_as_before(stage, before, traffic)
+    return traffic
+
+
+def _is_as_before(stage: Stage, before: dict[str, str], traffic: Traffic) -> None:
     answered_at_the_end(traffic)
     assert addresses(stage) == before
     no_change(stage)
-    return traffic
 
 
 def driver_late(stage: Stage) -> Traffic:
@@ -62,9 +62,7 @@ def driver_late(stage: Stage) -> Traffic:
             )
         stage.wait_healthy(0, 1, 2, 3)
         time.sleep(10)  # until Envoy lets them in again
-    answered_at_the_end(traffic)
-    assert addresses(stage) == before
-    no_change(stage)
+    _is_as_before(stage, before, traffic)
     traffic.seen.append(f"where the engine did not wait for the driver, {len(back)} of 4 came back")
     return traffic
 

@@ -89,13 +89,7 @@ def _env(reader: Reader, props: Mapping[str, object]) -> dict[str, str]:
 
 
 def _labels(reader: Reader, props: Mapping[str, object]) -> dict[str, str]:
-    labels = {}
-    for at, item in reader.objects(props.get("labels"), "labels", "labels"):
-        name = reader.text(item.get("label"), f"{at}.label", "labels")
-        value = reader.text(item.get("value"), f"{at}.value", "labels")
-        if name is not None and value is not None:
-            labels[name] = value
-    return labels
+    return _texts_by_name(reader, props, "labels", keys=("label", "value"), field="labels")
 
 
 def _gpus(
@@ -206,13 +200,19 @@ def _mounts(reader: Reader, props: Mapping[str, object]) -> Iterator[Mount]:
 
 
 def _files(reader: Reader, props: Mapping[str, object]) -> dict[str, str]:
-    files = {}
-    for at, item in reader.objects(props.get("uploads"), "uploads", "files"):
-        file = reader.text(item.get("file"), f"{at}.file", "files")
-        content = reader.text(item.get("content"), f"{at}.content", "files")
-        if file is not None and content is not None:
-            files[file] = content
-    return files
+    return _texts_by_name(reader, props, "uploads", keys=("file", "content"), field="files")
+
+
+def _texts_by_name(
+    reader: Reader, props: Mapping[str, object], path: str, *, keys: tuple[str, str], field: str
+) -> dict[str, str]:
+    """Of a list of objects: one member by the other, where both can be read."""
+    found = {}
+    for at, item in reader.objects(props.get(path), path, field):
+        name, text = (reader.text(item.get(key), f"{at}.{key}", field) for key in keys)
+        if name is not None and text is not None:
+            found[name] = text
+    return found
 
 
 def _networks(reader: Reader, props: Mapping[str, object]) -> Iterator[Network]:
