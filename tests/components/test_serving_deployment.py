@@ -217,6 +217,16 @@ def test_envoy_is_given_other_files_once_it_and_every_instance_of_its_node_are_w
         assert not {one.urn for one in instances(two_nodes)} & set(found.dependencies), found.name
 
 
+def test_envoy_stops_asking_for_models_that_go_before_they_leave_the_servers_of_its_node(
+    two_nodes: Engine,
+) -> None:
+    of_envoy = {node_of(found): found for found in publishers(two_nodes) if "envoy" in found.name}
+    of_pools = [found for found in publishers(two_nodes) if "envoy" not in found.name]
+    assert len(of_pools) == 3
+    for found in of_pools:
+        assert of_envoy[node_of(found)].urn in found.dependencies, found.name
+
+
 def test_a_publisher_of_a_front_end_says_what_is_known_of_its_node(two_nodes: Engine) -> None:
     found = two_nodes.container("test.gpu-01-envoy-publisher")
     labels = {pair["label"]: pair["value"] for pair in found.inputs["labels"]}
