@@ -124,16 +124,28 @@ def test_no_request_fails_when_an_instance_fails_every_prediction(four: Site, pr
     assert load.failures == []
 
 
-def test_an_instance_that_fails_every_prediction_is_ejected_over_rest(four: Site) -> None:
+@both_protocols
+def test_an_instance_that_fails_every_prediction_is_ejected(four: Site, protocol: str) -> None:
     victim = four.backends["gpu-01-gpu2"]
-    with load_on(four, "rest") as load:
+    with load_on(four, protocol, clients=16) as load:
         victim.behave({"answer": "broken"})
-        ejected = "cluster.rest-main.outlier_detection.ejections_active"
+        ejected = f"cluster.{protocol}-main.outlier_detection.ejections_active"
         wait_for("the ejection", lambda: four.stat(ejected) == 1)
         victim.seen()
         load.more(400)
         assert len(victim.seen()) < 20  # at its return a few, before it is ejected again
     assert load.failures == []
+
+
+def test_an_instance_whose_queue_is_full_most_of_the_time_is_not_ejected_over_grpc(four: Site) -> None:
+    victim = four.backends["gpu-01-gpu2"]
+    victim.behave({"answer": "mostly full"})
+    with load_on(four, "grpc", clients=16) as load:
+        victim.seen()
+        load.more(2000)
+        assert len(victim.seen()) > 200
+    assert load.failures == []
+    assert four.stat("cluster.grpc-main.outlier_detection.ejections_enforced_total") == 0
 
 
 @both_protocols

@@ -137,15 +137,19 @@ def test_the_retry_budget_covers_what_one_instance_had_in_flight(instances: int,
 
 
 @every_shape
-def test_every_instance_may_be_ejected_and_of_answers_only_a_500_ejects(plan: FrontEndPlan) -> None:
+def test_every_instance_may_be_ejected_and_of_answers_a_500_ejects_or_over_grpc_refusals_alone(
+    plan: FrontEndPlan,
+) -> None:
     for name, cluster in pool_clusters(plan).items():
         outliers = cluster["outlier_detection"]
         assert outliers["max_ejection_percent"] == 100
         assert outliers["split_external_local_origin_errors"]
         enforced = {key for key in outliers if key.startswith("enforcing_")}
         assert enforced
-        on_500 = {"enforcing_consecutive_5xx"} if name.startswith("rest-") else set()
-        assert {key for key in enforced if outliers[key] != 0} == on_500
+        rest = name.startswith("rest-")
+        wanted = {"enforcing_consecutive_5xx" if rest else "enforcing_failure_percentage"}
+        assert {key for key in enforced if outliers[key] != 0} == wanted
+        assert rest or outliers["failure_percentage_threshold"] == 100
         [options] = cluster["typed_extension_protocol_options"].values()
         [matched] = options["outlier_detection"]["error_matcher"].values()
         assert matched == {"headers": [{"name": ":status", "string_match": {"exact": "500"}}]}
