@@ -45,9 +45,9 @@ _MIN_RETRIES = 128
 _LEAST_RETRY_PERCENT = 20.0
 # Over REST 500 counts and nothing else: what a GPU that went wrong answers.
 _OVER_REST: Config = {"consecutive_5xx": 5, "enforcing_consecutive_5xx": 100}
-# Over gRPC Envoy 1.40 asks no matcher, and UNAVAILABLE, a full queue, counts as INTERNAL does. But a full queue
-# lets some through, where batches take less than a second, and a GPU that went wrong lets none: who refuses each
-# of many within a second is ejected. Where there are fewer, to try them elsewhere is enough.
+# Over gRPC Envoy 1.40 asks no matcher, and UNAVAILABLE, a full queue, counts as INTERNAL does. But a full
+# queue lets some through, where batches take less than a second, and a GPU that went wrong lets none: who
+# refuses each of many within a second is ejected. Where there are fewer, to try them elsewhere is enough.
 _OVER_GRPC: Config = {
     "enforcing_consecutive_5xx": 0,
     "failure_percentage_threshold": 100,
