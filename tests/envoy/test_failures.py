@@ -238,11 +238,20 @@ def test_a_request_that_nobody_answers_ends_at_the_timeout(envoy_binary: Path, t
     with site(envoy_binary, tmp_path, settings={"request_timeout_s": 1}) as made:
         for backend in made.backends.values():
             backend.behave({"answer": "hang"})
-        started = time.monotonic()
-        answer = made.predict()
-        assert answer.status == 504
-        assert list(answer.json()) == ["error"]
-        with pytest.raises(grpc.RpcError) as late:
-            made.grpc()
-        assert late.value.code() in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)
-        assert 2 <= time.monotonic() - started < 4
+        for ends in (_ends_over_rest, _ends_over_grpc):
+            started = time.monotonic()
+            ends(made)
+            # Where Envoy does not end it, the client does, after 30 s.
+            assert 1 <= time.monotonic() - started < 15
+
+
+def _ends_over_rest(made: Site) -> None:
+    answer = made.predict()
+    assert answer.status == 504
+    assert list(answer.json()) == ["error"]
+
+
+def _ends_over_grpc(made: Site) -> None:
+    with pytest.raises(grpc.RpcError) as late:
+        made.grpc()
+    assert late.value.code() in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)
