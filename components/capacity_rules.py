@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from components.errors import Problem
 from components.facts import Release, facts, is_gpu_image, server_version, version_number
-from components.model_sizes import most_at_once, smallest, usable_mib
+from components.model_sizes import most_at_once, smallest, too_much, usable_mib
 from components.pool_settings import Pool
 from components.settings import Settings
 from components.slots import slots_of
@@ -55,14 +55,6 @@ def models_fit_twice(settings: Settings) -> Iterator[Problem]:
                 f"its models need {needed} MiB while a new version replaces an old one",
                 pool.memory.container_mib,
             )
-
-
-def too_much(needed: int, usable: int) -> str:
-    """Models that do not fit a GPU."""
-    return (
-        f"need {needed} MiB of GPU memory while a new version replaces an old one, but a slot has "
-        f"{usable} for them; keep fewer versions, list them in versions.specific, or drop a model"
-    )
 
 
 def image_is_known(settings: Settings) -> Iterator[Problem]:

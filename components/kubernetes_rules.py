@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
-from components.capacity_rules import too_much
 from components.errors import Problem
 from components.facts import facts, server_version, version_number
 from components.kubernetes_settings import SHARED, KubernetesPool, KubernetesSettings, NodePool
-from components.model_sizes import most_at_once, room_of, usable_mib
+from components.model_sizes import most_at_once, room_of, too_much, usable_mib
 
 Rule = Callable[[KubernetesSettings], Iterator[Problem]]
 _MIG = "nvidia.com/mig-"

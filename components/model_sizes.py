@@ -33,6 +33,14 @@ def usable_mib(pool: Pool, room: Room) -> int:
     return room.memory_mib - room.reserve_mib if fraction is None else int(room.memory_mib * fraction)
 
 
+def too_much(needed: int, usable: int) -> str:
+    """Models that do not fit a GPU."""
+    return (
+        f"need {needed} MiB of GPU memory while a new version replaces an old one, but a slot has "
+        f"{usable} for them; keep fewer versions, list them in versions.specific, or drop a model"
+    )
+
+
 def smallest(slots: Iterable[Slot]) -> Room | None:
     """Of the slots whose kind is said; None where that is none of them."""
     known = [Room(slot.memory_mib, slot.reserve_mib) for slot in slots if slot.memory_mib is not None]
