@@ -45,8 +45,8 @@ def acceptance_objects(plan: KubernetesPlan) -> Iterator[Object]:
     told = config_map("acceptance-files", hashed(f"{own.name}-files", files), namespace, own.labels, files)
     yield told
     spec: Json = {
-        # What it found wrong is wrong at a second look too; a pod that was evicted found nothing. (A rule that
-        # fails the Job by its exit code would be waited for to the end: the provider does not know its reason.)
+        # What it found wrong is wrong at a second look too; a pod that was evicted found nothing. (A rule
+        # that fails the Job by its exit code has a reason that the provider does not know, and waits out.)
         "backoffLimit": 0,
         "podFailurePolicy": {
             "rules": [
