@@ -24,7 +24,7 @@ def served(version: int = 1, **more: object) -> Config:
 
 
 def released(moved: int, **more: object) -> Config:
-    return served(release={"model": "resnet50", "version": 2, "moved": moved}, **more)
+    return served(1, release={"model": "resnet50", "version": 2, "moved": moved}, **more)
 
 
 def versions(config: Config) -> list[tuple[int, ...] | None]:
