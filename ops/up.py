@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 
-from ops import nodes, paths, policy, samples, setup, unwell
+from ops import nodes, paths, pods, policy, samples, setup, unwell
 from ops.errors import UserError
 from ops.hosts import Host
 from ops.stack import Stack
@@ -32,9 +32,13 @@ def apply(stack: str, arguments: Sequence[str]) -> tuple[int, Stack]:
     if stack != setup.LOCAL_STACK:
         setup.check_stack_file(stack)
         team = setup.team_stack(stack, changes=True)
+        options = [*policy.options(stack), *arguments]
         code = setup.preflight(stack, {})
         if code == 0:
-            code = deploy(team, nodes.hosts_of(stack), [*policy.options(stack), *arguments])
+            on_kubernetes = setup.is_on_kubernetes(stack)
+            code = (
+                _deploy_pods(team, options) if on_kubernetes else deploy(team, nodes.hosts_of(stack), options)
+            )
         return code, team
     local = setup.local_stack()
     code = setup.preflight(stack, dict(local.env))
@@ -59,6 +63,15 @@ def deploy(stack: Stack, hosts: Mapping[str, Host], arguments: Sequence[str]) ->
     if said:
         print(f"\n{said}", flush=True)
     return code or (1 if said else 0)
+
+
+def _deploy_pods(stack: Stack, arguments: Sequence[str]) -> int:
+    """Run `pulumi up`, and say why pods are not well: the provider's error does not, and comes late."""
+    with pods.watched(stack.name):
+        code = stack.run("up", "--continue-on-error", *arguments)
+    if code != 0:
+        pods.show(stack.name)
+    return code
 
 
 def _who_answers(stack: Stack) -> str:
