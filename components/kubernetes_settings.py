@@ -339,6 +339,8 @@ class KubernetesFrontEnd(FrontEnd):
     """Namespace whose pods may read metrics."""
     tls_secret: ObjectName | None = None
     """A Secret of the namespace (kubernetes.io/tls) with the certificate: encrypts REST and gRPC."""
+    api_keys_secret: ObjectName | None = None
+    """A Secret of the namespace with `api-keys.yaml`, as `make api-keys` writes it: clients show a key."""
     node_selector: Mapping[QualifiedName, str] = {}
     """Labels of the nodes that Envoy goes to; it needs no GPU."""
 
@@ -354,8 +356,11 @@ class KubernetesFrontEnd(FrontEnd):
         if self.tls is not None:
             yield Problem("tls", "is for Docker; on Kubernetes name a Secret of the cluster in tls_secret")
         if self.auth is not None and self.auth.api_keys:
-            message = "would put keys into a manifest; on Kubernetes set auth.jwt, which needs no secret"
+            message = "is for Docker; on Kubernetes name a Secret of the cluster in api_keys_secret"
             yield Problem("auth.api_keys", message)
+        if self.auth is not None and self.api_keys_secret:
+            message = "cannot be combined with auth: a client would need both"
+            yield Problem("api_keys_secret", message, self.api_keys_secret)
 
     def _replicas_ascend(self) -> Iterator[Problem]:
         """The autoscaler's bounds."""
