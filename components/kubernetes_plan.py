@@ -7,19 +7,17 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import Any
 
+from components.cluster_settings import SHARED, Cluster, NodePool
 from components.config_plan import ConfigPlan
 from components.edge_settings import Auth, Tls
 from components.errors import Problem, SettingsError
 from components.facts import server_version
 from components.front_end_plan import Endpoint, FrontEndPlan, PoolPlan, routed_models
 from components.kubernetes_settings import (
-    SHARED,
-    Cluster,
     KubernetesFrontEnd,
     KubernetesPool,
     KubernetesSettings,
     ModelVolume,
-    NodePool,
     OnNodes,
 )
 from components.labels import Labels, labels
