@@ -48,6 +48,7 @@ class ServersPlan:
     models: tuple[ModelPlan, ...]
     model_mounts: tuple[tuple[str, str], ...]
     """Folders in the container, and which of the volume is seen there."""
+    by_version: bool = False
     needs_gpu_xla: bool
     batching: Batching | None
     gpu_memory: GpuMemory
