@@ -12,7 +12,7 @@ from components.container import Attachment
 from components.envoy_config import CONFIG_FOLDER, ENVOY_BINARY
 from components.envoy_edge import EDGE_FILES, edge_files, secret_files
 from components.envoy_files import bootstrap_file, envoy_files
-from components.envoy_secrets import Secrets, private_files
+from components.envoy_secrets import CERTIFICATE_DIGEST, Secrets, certificate_digest, private_files
 from components.plan import FrontEndPlan
 from components.settings import STATUS_PORT
 
@@ -48,14 +48,20 @@ class Delivery:
             f"rm -rf {CONFIG_FOLDER}/*",  # keys among them
             '((tried == 0)) || fail "Envoy does not take these files; nothing was changed"',
         ]
+        digest = certificate_digest(plan, self.secrets)
+        then = [f'stage {_FILES} "$volume" {_words(self._envoy)}']
+        if digest:
+            note = f'note_certificate {_FILES}/{CERTIFICATE_DIGEST} "$volume" {_words(self._envoy)}'
+            rehearsal.append(f'{note} || fail "the volume cannot be written"')
+            then.insert(0, f'await_certificate {_words(self._envoy)} || fail "Envoy did not take a file"')
         # Certificates and keys go with the bootstrap: Envoy reads them again by itself.
         files = {bootstrap: PublishedFile(text=text), **private_files(plan, self.secrets)}
         return ConfigVolumeArgs(
             plan=plan.config,
             files=files,
             first=_script(rehearsal),
-            then=f'stage {_FILES} "$volume" {_words(self._envoy)}\n',
-            then_files=envoy_files(plan),
+            then="\n".join([*then, ""]),
+            then_files={**envoy_files(plan), **digest},
             attachments=[Attachment(network=self.network, address=str(plan.config.address))],
             memory_mib=_MEMORY_MIB,
             patience_s=_PATIENCE_S,

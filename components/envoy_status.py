@@ -6,8 +6,9 @@ from components.settings import STATUS_PORT
 STATUS_PATH = "/taken"
 """One `<statistic>: <value>` a line, on STATUS_PORT; nothing else is answered there."""
 
-# Of each file: the version in use, and how often a newer one was refused. And whether clusters still warm up.
-_STATISTICS = r"(version_text|update_rejected|update_failure|warming_clusters)$"
+# Of each file: the version in use, and how often a newer one was refused. And whether clusters still warm up,
+# and how often listeners took a certificate.
+_STATISTICS = r"(version_text|update_rejected|update_failure|warming_clusters|ssl_context_update_by_sds)$"
 _TIMEOUT = "5s"
 
 
