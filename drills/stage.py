@@ -177,7 +177,7 @@ class Stage(Drill):
             for process in running.values():
                 process.send_signal(signal.SIGTERM)
             for process in running.values():
-                process.wait(timeout=300)
+                process.wait(timeout=600)
         for protocol in running:
             made.requests[protocol] = [Request.of(line) for line in files[protocol].read_text().splitlines()]
 
