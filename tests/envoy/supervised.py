@@ -97,7 +97,7 @@ class Runner:
         with log.open("wb") as output:
             front_end = FrontEnd(ground, config, process=None)  # type: ignore[arg-type]
             front_end.stage(self.image, self.binary, front_end.arguments())
-            command = ["/bin/bash", RUN_SCRIPT, ground.folder, str(ground.admin_port)]
+            command = ["/bin/bash", str(RUN_SCRIPT), str(ground.folder), str(ground.admin_port)]
             process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         front_end.process, self.made = process, front_end
         try:

@@ -216,7 +216,7 @@ def test_what_is_to_run_and_does_not_serve_yet_gives_way_to_what_is_wanted_now(
         tmp_path / "never", "[[ $* != *--hot-restart-version* ]] || { echo 1; exit; }; exec sleep 60"
     )
     front_end.stage("never", never, front_end.arguments())
-    command = ["/bin/bash", RUN_SCRIPT, front_end.ground.folder, str(front_end.ground.admin_port)]
+    command = ["/bin/bash", str(RUN_SCRIPT), str(front_end.ground.folder), str(front_end.ground.admin_port)]
     process = subprocess.Popen(command)
     try:
         wait_for("it runs", lambda: len(list(Path(f"/proc/{process.pid}/task").iterdir())) == 1)
