@@ -20,6 +20,8 @@ _FILES = "/publish/then"
 _WANTED = f"{_FILES}/envoy.run"
 # A refusal is seen within seconds; what the provider waits for one that failed is the whole of it.
 _PATIENCE_S = 60
+_START_S = 28  # for an Envoy that takes over
+_LONGEST_END_S = 120
 _MEMORY_MIB = 512  # for the Envoy that tries the files
 
 
@@ -71,7 +73,9 @@ class Delivery:
     def acceptance(self) -> ConfigVolumeArgs:
         """Waits until Envoy has taken what is staged, in the order in which no request is lost."""
         apply = f'apply "$volume/.next" "$volume" {_words(self._envoy)}'
-        take_over = f'take_over "$volume/.next" "$volume" {_words(self._envoy)}'
+        # The Envoy before last may have to end first. Where requests may take long, not everybody waits for that.
+        patience = _START_S + min(end_s(self.plan), _LONGEST_END_S)
+        take_over = f'take_over "$volume/.next" "$volume" {_words((*self._envoy, patience))}'
         return ConfigVolumeArgs(
             plan=replace(
                 self.plan.config, container=self.plan.acceptance, labels=self.plan.acceptance_labels
@@ -87,8 +91,7 @@ class Delivery:
             # Other files, another container: this one must look again.
             then_files={"wanted": _digest({**envoy_files(self.plan), "envoy.run": wanted_run(self.plan)})},
             attachments=[Attachment(network=self.network, address=str(self.plan.acceptance_address))],
-            # The Envoy before last may have to end first.
-            patience_s=_PATIENCE_S + end_s(self.plan),
+            patience_s=_PATIENCE_S + patience,
             image=self.image,
         )
 

@@ -3,8 +3,6 @@
 #
 # FOLDER is the one that `envoy_run.sh` reads; it says there what `.said/envoy` and `envoy.run` hold.
 
-start_s=${START_S:-28} # to start, beside what the one before last may need to end
-
 # stage_run WANTED BINARY FOLDER ADDRESS PORT: puts the binary of this image into FOLDER, under a name with a hash
 # of it, and what is to run into FOLDER/.next: WANTED has its lines, but that of the binary. Where no Envoy runs, it
 # is in use at once.
@@ -20,14 +18,14 @@ stage_run() {
     fi
 }
 
-# take_over NEW FOLDER ADDRESS PORT: waits until the Envoy of NEW/envoy.run serves, and has taken the files in
-# FOLDER. When it does not, what ran before is what is to run, and false is the answer.
+# take_over NEW FOLDER ADDRESS PORT SECONDS: waits until the Envoy of NEW/envoy.run serves, and has taken the files
+# in FOLDER. When it does not, what ran before is what is to run, and false is the answer.
 take_over() {
-    local new=$1 folder=$2 address=$3 port=$4 wanted good=$2/.good.run
+    local new=$1 folder=$2 address=$3 port=$4 seconds=$5 wanted good=$2/.good.run
     mapfile -t wanted <"$new/envoy.run"
     [[ -e $good ]] || cp "$folder/envoy.run" "$good" || return 1
     [[ $(<"$folder/envoy.run") == "$(<"$new/envoy.run")" ]] || give "$folder" "$new/envoy.run" || return 1
-    deadline=$((SECONDS + start_s + wanted[2]))
+    deadline=$((SECONDS + seconds))
     if ! wait_serves; then
         cp "$good" "$folder/.new" && mv "$folder/.new" "$folder/envoy.run"
         echo "the Envoy from before goes on; when its container starts again, it is that one too"
@@ -51,7 +49,8 @@ wait_serves() {
             return 1
         fi
         if ((SECONDS >= deadline)); then
-            echo "the next Envoy does not serve in time; the log of the front end's container may say why"
+            echo "the next Envoy does not serve within $seconds s: see the log of the front end's container; while" \
+                "one that was replaced still ends its requests (at most ${wanted[2]} s), the next one waits"
             return 1
         fi
         sleep 0.1

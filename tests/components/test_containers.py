@@ -207,6 +207,20 @@ def test_a_front_end_has_the_threads_and_the_memory_of_its_settings(deploy: Depl
     assert f"max_heap_size_bytes: {round(2048 * 0.9) * 2**20}" in bootstrap
 
 
+@pytest.mark.parametrize(("timeout", "ends", "waited"), [(30, 65, 28 + 65), (3600, 7205, 28 + 120)])
+def test_a_next_envoy_is_waited_for_as_long_as_the_one_before_last_may_need_but_not_for_hours(
+    deploy: Deploy, timeout: int, ends: int, waited: int
+) -> None:
+    engine = deployed(deploy, stacks.changed(stacks.one_node(), "front_end.request_timeout_s", timeout))
+    publisher, acceptance = (
+        engine.container(f"test.gpu-01-envoy-{role}") for role in ("publisher", "acceptance")
+    )
+    assert engine.files(publisher)["/publish/then/envoy.run"].splitlines()[1] == str(ends)
+    script = engine.files(acceptance)["/publish/then.sh"]
+    assert f'take_over "$volume/.next" "$volume" 172.29.80.2 9903 {waited} || fail' in script
+    assert acceptance.inputs["waitTimeout"] == 60 + waited
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [

@@ -45,20 +45,19 @@ class FrontEnd:
         done = self._run("stage_run", wanted, binary, *self._where)
         assert done.code == 0, done.said
 
-    def take_over(self, image: str, binary: Path, arguments: Sequence[str], start_s: int = 30) -> Said:
+    def take_over(self, image: str, binary: Path, arguments: Sequence[str], patience_s: int = 40) -> Said:
         """Have another Envoy take over, as publisher and acceptance do."""
         self.stage(image, binary, arguments)
-        return self._run("take_over", self.ground.folder / ".next", *self._where, start_s=start_s)
+        return self._run("take_over", self.ground.folder / ".next", *self._where, patience_s)
 
     @property
     def _where(self) -> tuple[object, ...]:
         return self.ground.folder, "127.0.0.1", self.ground.status_port
 
-    def _run(self, *arguments: object, start_s: int = 30) -> Said:
-        env = {**os.environ, "START_S": str(start_s)}
+    def _run(self, *arguments: object) -> Said:
         script = f'set -euo pipefail; folder={self.ground.folder}; {_SOURCES}; {_PUT}; "$@"'
         command = ["/bin/bash", "-c", script, "envoy", *map(str, arguments)]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         return Said(done.returncode, done.stdout + done.stderr)
 
     def envoys(self) -> list[int]:
