@@ -138,6 +138,16 @@ class ProxyPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AcceptancePlan:
+    """The Job that waits until Envoy and the servers have taken their files."""
+
+    name: str
+    image: str
+    labels: Labels
+    selector: Labels
+
+
+@dataclass(frozen=True, kw_only=True)
 class KubernetesPlan:
     """A whole stack on Kubernetes."""
 
@@ -146,6 +156,7 @@ class KubernetesPlan:
     labels: Labels
     servers: tuple[ServersPlan, ...]
     front_end: ProxyPlan
+    acceptance: AcceptancePlan
 
     @property
     def namespace(self) -> str:
@@ -169,6 +180,12 @@ def make_kubernetes_plan(settings: KubernetesSettings, *, stack: str) -> Kuberne
         labels=_labels(stack, owner, {}),
         servers=servers,
         front_end=_front_end(settings, servers, stack, owner),
+        acceptance=AcceptancePlan(
+            name=f"{stack}-acceptance",
+            image=settings.images.envoy,
+            labels=_labels(stack, owner, {"role": "acceptance"}),
+            selector=labels(stack, {"role": "acceptance"}),
+        ),
     )
 
 
