@@ -73,7 +73,7 @@ class Delivery:
     def acceptance(self) -> ConfigVolumeArgs:
         """Waits until Envoy has taken what is staged, in the order in which no request is lost."""
         apply = f'apply "$volume/.next" "$volume" {_words(self._envoy)}'
-        # The Envoy before last may have to end first. Where requests may take long, not everybody waits for that.
+        # The Envoy before last may have to end first. Where requests take long, `up` does not wait for that.
         patience = _START_S + min(end_s(self.plan), _LONGEST_END_S)
         take_over = f'take_over "$volume/.next" "$volume" {_words((*self._envoy, patience))}'
         return ConfigVolumeArgs(

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from drills import edits
-from drills.checks import all_answered, answered_at_the_end, between, failed_for_s
+from drills.checks import all_answered, between
 from drills.plays import ENOUGH, Play
 from drills.records import share
 from drills.stage import ENVOY_IMAGE, Rate, Stage, Traffic, variant

@@ -211,7 +211,7 @@ def test_a_front_end_has_the_threads_and_the_memory_of_its_settings(deploy: Depl
 def test_a_next_envoy_is_waited_for_as_long_as_the_one_before_last_may_need_but_not_for_hours(
     deploy: Deploy, timeout: int, ends: int, waited: int
 ) -> None:
-    engine = deployed(deploy, stacks.changed(stacks.one_node(), "front_end.request_timeout_s", timeout))
+    engine = deployed(deploy, stacks.changed(stacks.one_node(), "front_end", {"request_timeout_s": timeout}))
     publisher, acceptance = (
         engine.container(f"test.gpu-01-envoy-{role}") for role in ("publisher", "acceptance")
     )
