@@ -27,6 +27,7 @@ from toolchain.pulumi import ensure
 from toolchain.tools import Toolchain
 
 _ROUNDS = 3
+_WANTED = {1: 1.10, 10: 1.05, 100: 1.05}
 _KEPT = CHECKOUT / ".local" / "bench"
 LONGEST_S = {1: 60, 10: 180, 100: 900}
 _SOURCES = (
@@ -60,6 +61,7 @@ def report(nodes: int, toolchain: Toolchain) -> Iterator[str]:
     samples = _measured(toolchain, config, programs, kept, warm=nodes < 100, longest_s=LONGEST_S[nodes])
     yield from _table(samples, nodes)
     yield f"{count_leaves(text)} leaf resources. The ratios are ours to that program's."
+    yield _judged(nodes, ratio([s.wall_s for s in samples[_OURS]], [s.wall_s for s in samples["flat"]]))
     yield ""
     yield f"Where ours takes its CPU time, as sampled: {_by_program(samples[_OURS])}."
     kept.unlink()
@@ -178,6 +180,11 @@ def _row(name: str, nodes: int, samples: Sequence[Sample], ours: Sequence[Sample
         f"{max(s.processes for s in samples)}",
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _judged(nodes: int, found: float) -> str:
+    met = "met" if found <= _WANTED[nodes] else "missed"
+    return f"Wanted: at most {_WANTED[nodes]:.2f} of the flat program's wall-clock time: {met}."
 
 
 def _by_program(samples: Sequence[Sample]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench import batching, proxies, results, stacks
+from bench import batching, policies, proxies, results, stacks
 from bench.__main__ import PARTS, named
 from bench.clients import Load
 from bench.flat import flat_program
@@ -241,3 +241,19 @@ def test_documents_quote_sections_that_a_part_writes(file: Path) -> None:
     titles = {title for _, _, title in re.findall(r"(<!-- (measured|said): (.+) -->)", file.read_text())}
     assert titles
     assert titles <= {part.title for part in PARTS.values()}
+
+
+def test_what_the_rules_add_is_said_of_the_two_runs_of_a_round() -> None:
+    assert policies.rules_add([11, 23], [10, 20], 1000) == (
+        "`empty` to `none` is the pack's start-up. The rules take the preview to 1.12 of that "
+        "(wanted: 1.15 or less), 2.0 ms for each of 1000 resources."
+    )
+    assert "(wanted: 1.15 or less; missed)" in policies.rules_add([12], [10], 10)
+
+
+def test_the_steepest_rule_decides_whether_all_are_linear() -> None:
+    assert policies.linearity({"flat": 9.0, "steep": 10.5}) == (
+        "With ten times the resources a rule takes 10.5 times as long or less "
+        "(steep; 10 is linear, wanted: 13 or less)."
+    )
+    assert "13 or less; missed" in policies.linearity({"square": 100.0})
