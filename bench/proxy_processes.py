@@ -147,7 +147,8 @@ def _nginx_command(folder: Path, name: str, servers: str, prefix: Sequence[str] 
         f"  {kind}_temp_path {own};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
     config.write_text(
-        f"daemon off;\npid {own}/pid;\nerror_log {own}/error.log;\nworker_processes 1;\n"
+        # One process: workers would outlive a master that is killed.
+        f"daemon off;\nmaster_process off;\npid {own}/pid;\nerror_log {own}/error.log;\n"
         f"events {{ worker_connections 4096; }}\nhttp {{\n{temporary}  access_log off;\n"
         f"  keepalive_requests 100000000;\n  client_max_body_size 0;\n{servers}}}\n"
     )
