@@ -131,7 +131,7 @@ def _deployed(instances: int, setting: Setting) -> Iterator[str]:
 
 
 def _load(url: str, clients: int, seconds: float) -> Load:
-    over_rest(url, _BODY, clients=clients, seconds=1)  # connections are made, batches are full
+    # No warm-up before it: a server goes on with what a client no longer waits for.
     return over_rest(url, _BODY, clients=clients, seconds=seconds)
 
 
