@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import Any
 
+from components.cluster_settings import SHARED, Cluster, NodePool
 from components.config_plan import ConfigPlan
-from components.edge_settings import Tls
+from components.edge_settings import Auth, Tls
 from components.errors import Problem, SettingsError
 from components.facts import server_version
 from components.front_end_plan import Endpoint, FrontEndPlan, PoolPlan, routed_models
 from components.kubernetes_settings import (
-    Cluster,
     KubernetesFrontEnd,
     KubernetesPool,
     KubernetesSettings,
     ModelVolume,
-    NodePool,
     OnNodes,
 )
 from components.labels import Labels, labels
 from components.model_plan import ModelPlan, models_of
+from components.model_sizes import room_of, size_labels
 from components.plan import ThreadCounts, thread_counts
 from components.pool_settings import Batching, GpuMemory, Memory, ServerOptions
 from components.settings import Rollout
@@ -48,6 +48,7 @@ class ServersPlan:
     models: tuple[ModelPlan, ...]
     model_mounts: tuple[tuple[str, str], ...]
     """Folders in the container, and which of the volume is seen there."""
+    by_version: bool = False
     needs_gpu_xla: bool
     batching: Batching | None
     gpu_memory: GpuMemory
@@ -124,7 +125,7 @@ class ProxyPlan:
     metrics_host: str
     """That of the Service for Prometheus."""
     spec: KubernetesFrontEnd
-    """`tls` in it is set where a Secret of the cluster is named."""
+    """`tls` and `auth` in it are set where a Secret of the cluster is named."""
     envoy: FrontEndPlan
     labels: Labels
     selector: Labels
@@ -136,6 +137,16 @@ class ProxyPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AcceptancePlan:
+    """The Job that waits until Envoy and the servers have taken their files."""
+
+    name: str
+    image: str
+    labels: Labels
+    selector: Labels
+
+
+@dataclass(frozen=True, kw_only=True)
 class KubernetesPlan:
     """A whole stack on Kubernetes."""
 
@@ -144,6 +155,7 @@ class KubernetesPlan:
     labels: Labels
     servers: tuple[ServersPlan, ...]
     front_end: ProxyPlan
+    acceptance: AcceptancePlan
 
     @property
     def namespace(self) -> str:
@@ -167,6 +179,12 @@ def make_kubernetes_plan(settings: KubernetesSettings, *, stack: str) -> Kuberne
         labels=_labels(stack, owner, {}),
         servers=servers,
         front_end=_front_end(settings, servers, stack, owner),
+        acceptance=AcceptancePlan(
+            name=f"{stack}-acceptance",
+            image=settings.images.envoy,
+            labels=_labels(stack, owner, {"role": "acceptance"}),
+            selector=labels(stack, {"role": "acceptance"}),
+        ),
     )
 
 
@@ -177,8 +195,14 @@ def _servers(settings: KubernetesSettings, pool: KubernetesPool, stack: str, own
         raise ValueError(f"{image} names no version: these settings did not pass the rules")
     name = f"{stack}-{pool.name}"
     nodes = next(nodes for nodes in settings.node_pools if nodes.name == pool.nodes.pool)
-    models = models_of(pool, "/")
+    models, room = models_of(pool, "/"), room_of(nodes.gpu_model, nodes.gpu_resource)
     said = {"role": "instance", "pool": pool.name}
+    given_up = {
+        "single": pool.single,
+        "unbatched": pool.unbatched,
+        "sharing": nodes.gpu_resource.endswith(SHARED),
+        "multi-gpu": pool.nodes.gpus > 1,
+    }
     return ServersPlan(
         pool=pool.name,
         name=name,
@@ -203,12 +227,15 @@ def _servers(settings: KubernetesSettings, pool: KubernetesPool, stack: str, own
         sticky=pool.balancing.sticky,
         surge=_surge(settings, pool, nodes),
         labels=_labels(stack, owner, {**said, "load-timeout-s": str(pool.load_timeout_s)}),
-        own_labels=(("tf-serving.pool-gpus", str(nodes.gpus)),),
+        own_labels=tuple(
+            (f"tf-serving.{name}", value)
+            for name, value in {"pool-gpus": str(nodes.gpus), **size_labels(pool, room)}.items()
+        ),
         selector=labels(stack, said),
         # A label cannot hold a comma.
         annotations=(
             ("tf-serving.models", ",".join(sorted(model.name for model in models.plans))),
-            *((f"tf-serving.{name}", "true") for name in ("single", "unbatched") if getattr(pool, name)),
+            *((f"tf-serving.{name}", "true") for name, is_so in given_up.items() if is_so),
         ),
     )
 
@@ -242,6 +269,8 @@ def _front_end(
     spec = settings.front_end
     if spec.tls_secret:
         spec = spec.model_copy(update={"tls": Tls()})
+    if spec.api_keys_secret:
+        spec = spec.model_copy(update={"auth": Auth.model_construct(api_keys=(), jwt=None)})
     said = {"role": "front-end"}
     own = _labels(stack, owner, said)
     pools = zip(settings.pools, servers, strict=True)

@@ -41,11 +41,13 @@ def plugins_of(stack: str) -> tuple[str, ...]:
 
     Looks for the line in the file, since nothing that could read it need be installed yet.
     """
+    return ("docker", "kubernetes") if is_on_kubernetes(stack) else ("docker",)
+
+
+def is_on_kubernetes(stack: str) -> bool:
+    """Whether the line that says so is in its file."""
     file = paths.stack_file(stack)
-    on_kubernetes = file.exists() and _ON_KUBERNETES.search(
-        file.read_text(encoding="utf-8", errors="replace")
-    )
-    return ("docker", "kubernetes") if on_kubernetes else ("docker",)
+    return file.exists() and bool(_ON_KUBERNETES.search(file.read_text(encoding="utf-8", errors="replace")))
 
 
 def check_stack_file(stack: str) -> None:
@@ -159,6 +161,12 @@ def pin(stack: str) -> int:
         raise UserError("The local stack's images are made on this machine: there is nothing to pin.")
     python_env.ensure_venv()
     return subprocess.run([str(paths.PYTHON), "-m", "ops.pin", stack], cwd=paths.ROOT, check=False).returncode
+
+
+def api_keys() -> int:
+    """`make api-keys`: the file of a Secret with API keys, in the virtual environment."""
+    python_env.ensure_venv()
+    return subprocess.run([str(paths.PYTHON), "-m", "ops.api_keys"], cwd=paths.ROOT, check=False).returncode
 
 
 def _credentials_folder() -> str:

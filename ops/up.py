@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 
-from ops import nodes, paths, policy, samples, setup, unwell
+from ops import nodes, paths, pods, policy, samples, setup, unwell
 from ops.errors import UserError
 from ops.hosts import Host
 from ops.stack import Stack
@@ -21,20 +21,31 @@ _LOGIN = ("login", "logout", "whoami")
 
 def up(stack: str, arguments: Sequence[str]) -> int:
     """Deploy a stack; the local one is asked for predictions afterwards."""
+    code, used = apply(stack, arguments)
+    if code == 0 and stack == setup.LOCAL_STACK:
+        print(_who_answers(used))
+    return code
+
+
+def apply(stack: str, arguments: Sequence[str]) -> tuple[int, Stack]:
+    """Deploy a stack with all that comes before: the exit code, and what was run."""
     if stack != setup.LOCAL_STACK:
         setup.check_stack_file(stack)
         team = setup.team_stack(stack, changes=True)
-        return setup.preflight(stack, {}) or deploy(
-            team, nodes.hosts_of(stack), [*policy.options(stack), *arguments]
-        )
+        options = [*policy.options(stack), *arguments]
+        code = setup.preflight(stack, {})
+        if code == 0:
+            on_kubernetes = setup.is_on_kubernetes(stack)
+            code = (
+                _deploy_pods(team, options) if on_kubernetes else deploy(team, nodes.hosts_of(stack), options)
+            )
+        return code, team
     local = setup.local_stack()
     code = setup.preflight(stack, dict(local.env))
     if code == 0:
         hosts = nodes.hosts_of(stack, local.env["DOCKER_HOST"])
         code = deploy(local, hosts, ["--yes", "--skip-preview", *arguments])
-    if code == 0:
-        print(_who_answers(local))
-    return code
+    return code, local
 
 
 def deploy(stack: Stack, hosts: Mapping[str, Host], arguments: Sequence[str]) -> int:
@@ -52,6 +63,15 @@ def deploy(stack: Stack, hosts: Mapping[str, Host], arguments: Sequence[str]) ->
     if said:
         print(f"\n{said}", flush=True)
     return code or (1 if said else 0)
+
+
+def _deploy_pods(stack: Stack, arguments: Sequence[str]) -> int:
+    """Run `pulumi up`, and say why pods are not well: the provider's error does not, and comes late."""
+    with pods.watched(stack.name):
+        code = stack.run("up", "--continue-on-error", *arguments)
+    if code != 0:
+        pods.show(stack.name)
+    return code
 
 
 def _who_answers(stack: Stack) -> str:

@@ -11,6 +11,12 @@ from tests import golden, stacks
 from tests.kubernetes_stacks import four_gpus, plan, rendered_to, settings
 from tests.stacks import Config, changed, without
 
+JWT = {
+    "issuer": "https://issuer.example.com",
+    "audiences": ["tf"],
+    "keys": [{"kty": "EC", "crv": "P-256", "x": "eA", "y": "eQ"}],
+}
+
 
 def refusal(config: Config) -> str:
     return "\n".join(stacks.refusal(config))
@@ -61,7 +67,12 @@ def test_a_good_stack_file_is_accepted_for_a_cluster_and_for_a_folder() -> None:
         (
             "front_end",
             {"auth": {"api_keys": [{"client": "a", "key": "key_a"}]}},
-            "front_end.auth.api_keys: would put keys into a manifest",
+            "front_end.auth.api_keys: is for Docker; on Kubernetes name a Secret of the cluster in api_",
+        ),
+        (
+            "front_end",
+            {"auth": {"jwt": JWT}, "api_keys_secret": "keys"},
+            "front_end.api_keys_secret: (hidden): cannot be combined with auth",
         ),
         ("front_end", {"bind": "10.0.0.1"}, "front_end.bind: '10.0.0.1': is for Docker"),
         ("front_end", {"rest_port": 80}, "front_end.rest_port: 80: is below 1024"),
@@ -101,6 +112,19 @@ def test_parts_and_shares_of_gpus_are_resources_by_name() -> None:
     tried = changed(shared, "environment", "staging")
     assert "pools[0].gpu_memory.fraction: is required on shared GPUs" in refusal(tried)
     assert stacks.problems(changed(tried, "pools[0].gpu_memory", {"fraction": 0.2})) == ()
+
+
+def test_models_fit_their_gpu_while_versions_change() -> None:
+    sized = changed(four_gpus(), "pools[0].models[0].gpu_mib", (81920 - 1536) // 2)
+    assert stacks.problems(sized) == ()
+    larger = changed(sized, "pools[0].models[0].gpu_mib", (81920 - 1536) // 2 + 1)
+    assert "pools[0].models: need 80386 MiB of GPU memory" in refusal(larger)
+    part = changed(sized, "node_pools[0].gpu_resource", "nvidia.com/mig-3g.40gb")
+    assert "but a slot has 38656 for them" in refusal(part)
+    assert "but a slot has 40960 for them" in refusal(
+        changed(sized, "pools[0].gpu_memory", {"fraction": 0.5})
+    )
+    assert stacks.problems(without(larger, "node_pools[0].gpu_model")) == ()
 
 
 def test_several_gpus_are_for_models_that_say_so() -> None:
