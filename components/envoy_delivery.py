@@ -10,6 +10,7 @@ import pulumi
 from components.config_volume import ConfigVolumeArgs, PublishedFile, script
 from components.container import Attachment
 from components.envoy_config import CONFIG_FOLDER, ENVOY_BINARY
+from components.envoy_edge import EDGE_FILES, edge_files, secret_files
 from components.envoy_files import bootstrap_file, envoy_files
 from components.envoy_run import RUN_SCRIPT, end_s, envoy_arguments, wanted_run
 from components.envoy_secrets import Secrets, private_files
@@ -46,7 +47,9 @@ class Delivery:
         rehearsal = [
             f"mkdir -p {CONFIG_FOLDER}",
             f'cp "$from"/files/* {_FILES}/* {CONFIG_FOLDER}',
-            f'rehearse {_words(tried)} || fail "Envoy does not take these files; nothing was changed"',
+            f"tried=0; rehearse {_words(tried)} || tried=1",
+            f"rm -rf {CONFIG_FOLDER}/*",  # keys among them
+            '((tried == 0)) || fail "Envoy does not take these files; nothing was changed"',
         ]
         # Certificates and keys go with the bootstrap: Envoy reads them again by itself.
         files = {
@@ -76,6 +79,9 @@ class Delivery:
         # The Envoy before last may have to end first. Where requests take long, `up` does not wait for that.
         patience = _START_S + min(end_s(self.plan), _LONGEST_END_S)
         take_over = f'take_over "$volume/.next" "$volume" {_words((*self._envoy, patience))}'
+        used = {*edge_files(self.plan), *(file.name for file in secret_files(self.plan))}
+        # A key that nobody uses any more is in nobody's way, until somebody finds it.
+        unused = [f'rm -f "$volume/{name}"' for name in EDGE_FILES if name not in used]
         return ConfigVolumeArgs(
             plan=replace(
                 self.plan.config, container=self.plan.acceptance, labels=self.plan.acceptance_labels
@@ -86,6 +92,7 @@ class Delivery:
                     script("envoy_upgrade.sh"),
                     f'{apply} || fail "Envoy did not take the files"',
                     f'{take_over} || fail "another Envoy did not take over"',
+                    *unused,
                 ]
             ),
             # Other files, another container: this one must look again.

@@ -163,11 +163,9 @@ def _front_end_edits(ground: Ground) -> list[Edit]:
         front_end("workers", 2, in_file(_RUNS, "--concurrency\n2\n"), FILES),
         # Of one Envoy: the container has room for the one that takes over.
         front_end("memory_mib", 600, held("HostConfig.Memory", 2 * 600 * _MIB), {**FILES, FRONT: "updated"}),
-        front_end("rest_port", rest_port, published(rest_port, "127.0.0.1"), {**FILES, FRONT: "replaced"}),
-        front_end("grpc_port", grpc_port, published(grpc_port, "127.0.0.1"), {**FILES, FRONT: "replaced"}),
-        front_end(
-            "metrics_port", metrics_port, published(metrics_port, "127.0.0.1"), {**FILES, FRONT: "replaced"}
-        ),
+        front_end("rest_port", rest_port, published(rest_port, "127.0.0.1"), {FRONT: "replaced"}),
+        front_end("grpc_port", grpc_port, published(grpc_port, "127.0.0.1"), {FRONT: "replaced"}),
+        front_end("metrics_port", metrics_port, published(metrics_port, "127.0.0.1"), {FRONT: "replaced"}),
         front_end("bind", "127.0.0.2", published(rest_port, "127.0.0.2"), {FRONT: "replaced"}),
         Edit(
             "balancing",
