@@ -165,6 +165,21 @@ def names_are_free(settings: KubernetesSettings) -> Iterator[Problem]:
             yield Problem(f"pools[{p}].name", "is taken on Kubernetes: it names the front end", pool.name)
 
 
+def prod_is_not_open_on_every_node(settings: KubernetesSettings) -> Iterator[Problem]:
+    """A port of all nodes is on all of their addresses."""
+    if settings.environment == "prod" and settings.front_end.service == "NodePort":
+        message = "is refused in prod: open on all addresses of all nodes; ClusterIP or LoadBalancer"
+        yield Problem("front_end.service", message, "NodePort")
+
+
+def pods_have_one_gpu_in_prod(settings: KubernetesSettings) -> Iterator[Problem]:
+    """One pod a GPU uses all of them, and loses one of them at a time."""
+    for path, pool, _ in _placed(settings):
+        if settings.environment == "prod" and pool.nodes.gpus > 1:
+            message = "is refused in prod: set gpus: 1, and as many more replicas"
+            yield Problem(f"{path}.gpus", message, pool.nodes.gpus)
+
+
 KUBERNETES_RULES: tuple[Rule, ...] = (
     node_pools_exist,
     node_pools_have_work,
@@ -177,6 +192,8 @@ KUBERNETES_RULES: tuple[Rule, ...] = (
     nodes_run_the_image,
     paths_are_absolute,
     names_are_free,
+    prod_is_not_open_on_every_node,
+    pods_have_one_gpu_in_prod,
 )
 
 NEEDED_WHOLE: Mapping[Rule, tuple[str, ...]] = {
@@ -184,4 +201,6 @@ NEEDED_WHOLE: Mapping[Rule, tuple[str, ...]] = {
     node_pools_have_work: ("pools",),
     nodes_run_the_image: ("images",),
     shared_gpus_say_how_much: ("environment",),
+    prod_is_not_open_on_every_node: ("environment", "front_end"),
+    pods_have_one_gpu_in_prod: ("environment",),
 }
