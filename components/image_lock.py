@@ -1,6 +1,6 @@
 """`images.lock.yaml`: each image's digest, as `make pin` found it in its registry. It wins over a tag."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -36,17 +36,29 @@ def with_digests(
     config: Mapping[str, object], lock: Mapping[str, str]
 ) -> tuple[dict[str, object], list[Problem]]:
     """The configuration with the lock's digests on its images; a digest that says otherwise is reported."""
-    images = config.get("images")
-    if not isinstance(images, dict) or not lock:
+    if not lock:
         return dict(config), []
-    problems = []
-    pinned = {}
-    for key, reference in images.items():
+    found: dict[str, object] = dict(config)
+    problems: list[Problem] = []
+
+    def pinned(reference: object, path: str) -> object:
         name, _, digest = str(reference).partition("@")
         locked = lock.get(name)
         if locked and digest and digest != locked:
-            problems.append(
-                Problem(f"images.{key}", f"{FILE} has {locked}; run `make pin`, or drop one", reference)
-            )
-        pinned[key] = f"{name}@{locked}" if locked and isinstance(reference, str) else reference
-    return {**config, "images": pinned}, problems
+            problems.append(Problem(path, f"{FILE} has {locked}; run `make pin`, or drop one", reference))
+        return f"{name}@{locked}" if locked and isinstance(reference, str) else reference
+
+    if isinstance(images := config.get("images"), dict):
+        found["images"] = {key: pinned(reference, f"images.{key}") for key, reference in images.items()}
+    if isinstance(pools := config.get("pools"), list):
+        found["pools"] = [_with_pinned_models(pool, f"pools[{p}]", pinned) for p, pool in enumerate(pools)]
+    return found, problems
+
+
+def _with_pinned_models(pool: object, path: str, pinned: Callable[[object, str], object]) -> object:
+    """A pool with a digest on the image that its models come in, if they do."""
+    volume = pool.get("model_volume") if isinstance(pool, dict) else None
+    if not isinstance(pool, dict) or not isinstance(volume, dict) or "image" not in volume:
+        return pool
+    image = pinned(volume["image"], f"{path}.model_volume.image")
+    return {**pool, "model_volume": {**volume, "image": image}}

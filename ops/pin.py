@@ -26,8 +26,11 @@ def pin(stack: str, folder: Path, docker_config: Path) -> dict[str, str]:
     from components.image_lock import FILE, read_lock
     from components.stack_file import load_stack_file
 
-    images = load_stack_file(folder / f"Pulumi.{stack}.yaml").images
-    tags = [image.partition("@")[0] for image in (images.server, images.envoy)]
+    settings = load_stack_file(folder / f"Pulumi.{stack}.yaml")
+    volumes = [getattr(pool, "model_volume", None) for pool in settings.pools]
+    of_models = [volume.image for volume in volumes if volume is not None and volume.image is not None]
+    images = [settings.images.server, settings.images.envoy, *of_models]
+    tags = list(dict.fromkeys(image.partition("@")[0] for image in images))
     found = {tag: digest_of(tag, docker_config) for tag in tags}
     lock = {**read_lock(folder), **found}
     text = _HEAD + "".join(f"  {tag}: {digest}\n" for tag, digest in sorted(lock.items()))

@@ -2,8 +2,8 @@
 
 What differs from the committed file: the model's folder, ports and address, how the engine is reached; and,
 since the machine here is no 128-CPU server with 512 GB of RAM, threads in place of CPU sets, and the memory.
-GPUs, UUIDs, driver, batching and all the rest are as committed. The engine knows the local images by the names
-of the real ones. `nvidia-smi` is a script.
+GPUs, UUIDs, driver, batching and all the rest are as committed. The engine knows the local images by the
+names of the real ones. `nvidia-smi` is a script.
 """
 
 import json

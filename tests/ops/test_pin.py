@@ -47,3 +47,11 @@ def test_nothing_is_written_unless_every_digest_is_found(
     with pytest.raises(UserError):
         pin.pin("prod", folder, folder / "none.json")
     assert not (folder / FILE).exists()
+
+
+def test_the_image_that_models_come_in_is_looked_up_too(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(CHECKOUT / "examples/kubernetes-mig/Pulumi.example.yaml", folder)
+    monkeypatch.setattr(pin, "digest_of", lambda _image, _config: DIGEST)
+    assert "registry.example.com/models/tagger:7.0.0" in pin.pin("example", folder, folder / "none.json")
