@@ -21,6 +21,7 @@ from ops.networks import networks_in
 _OLDEST_API = (1, 41)
 _FREE_MIB_TO_PULL = 15 * 1024  # TensorFlow Serving's GPU image is about 4 GB packed, 8 unpacked
 _FREE_MIB = 1024
+_SOME = 8  # addresses that are named: each network of an engine has one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +198,8 @@ def _check_address(wanted: Wanted, report: Report) -> None:
     if there is None:
         report.facts.append(f"its addresses are not told: {wanted.bind} {address} not checked")
     elif address not in there and not ports.may_take_others(wanted.host):
-        has = ", ".join(sorted(there))
+        some = sorted(there)[:_SOME]
+        has = ", ".join(some) + (f" and {len(there) - _SOME} more" if len(there) > _SOME else "")
         report.problems.append(
             f"{wanted.bind} is {address}, which is no address of the machine; it has {has}"
         )
