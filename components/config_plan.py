@@ -1,5 +1,6 @@
 """The part of the Plan that says on which volume a pool's servers on a node find their files."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
@@ -33,9 +34,20 @@ def config_volume(stack: str, node: str, pool: str) -> str:
 
 
 def config_plan(
-    stack: str, owner: str, node: str, pool: str, *, former: tuple[str, str], address: IPv4Address, image: str
+    stack: str,
+    owner: str,
+    node: str,
+    pool: str,
+    *,
+    former: tuple[str, str],
+    address: IPv4Address,
+    image: str,
+    sizes: Mapping[str, str],
 ) -> ConfigPlan:
-    """Where the files of a pool's servers on a node are; `former` are the names of both before."""
+    """Where the files of a pool's servers on a node are; `former` are the names of both before.
+
+    `sizes` are labels of the container: whenever they change, it is replaced, and no server is.
+    """
     name, before = f"{node}-{pool}", "-".join(former)
     return ConfigPlan(
         name=f"{name}-config",
@@ -48,5 +60,5 @@ def config_plan(
         image=image,
         # Only what never changes under one name: a volume cannot be labelled anew.
         volume_labels=labels(stack, {"node": node, "role": "config"}),
-        labels=labels(stack, {"owner": owner, "node": node, "role": "publisher", "pool": pool}),
+        labels=labels(stack, {"owner": owner, "node": node, "role": "publisher", "pool": pool, **sizes}),
     )

@@ -126,12 +126,6 @@ ROWS = [
         told_at="node_pools[0].gpu_resource",
     ),
     Row(
-        rule="one-model-per-gpu",
-        what="a pod with two GPUs",
-        stack=_many_gpus(),
-        told_at=f"{POOL}.nodes.gpus",
-    ),
-    Row(
         rule="only-the-front-end-publishes",
         what="a front end on all addresses",
         stack=without(one_node(), "nodes[0].bind"),
@@ -300,6 +294,7 @@ GOOD = {
         {"name": "bert", "path": "/srv/models/bert"},
     ),
     "pods": kubernetes_stacks.four_gpus(),
+    "pods with two GPUs": _many_gpus(),
     "pods of models in an image": _on_a_cluster(f"{POOL}.model_volume", {"image": "models:7.0.0"}),
     "pods without batching": changed(
         without(kubernetes_stacks.four_gpus(), f"{POOL}.batching"), f"{POOL}.unbatched", True
