@@ -1,12 +1,15 @@
 """The program itself on a control plane: a stack that is applied to a cluster."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from ops.cluster import CONTEXT, Cluster
 from ops.kube_api import ApiError
+from ops.kubeconfig import api_of
+from ops.pods import Place, report, watch
 from tests.cluster.program import said
 from tests.cluster.reading import Object
 from tests.envoy.harness import wait_for
@@ -117,6 +120,34 @@ def test_a_stack_is_placed_rolls_without_a_fifth_gpu_drains_by_its_budgets_and_l
     gone = project.destroy("live")
     assert gone.code == 0, gone.output
     assert NAMESPACE not in {each["metadata"]["name"] for each in cluster.api.items("/api/v1/namespaces")}
+
+
+def test_a_fifth_pod_is_said_to_find_no_gpu_while_up_still_waits_for_it(
+    cluster: Cluster, tmp_path: Path, kubernetes_toolchain: Toolchain
+) -> None:
+    cluster.add_nodes("fifth-gpu", gpus=4, product="FIFTH")
+    cluster.add_nodes("fifth-cpu", gpus=0)
+    project = project_on(cluster, tmp_path, kubernetes_toolchain)
+    # The stack file claims a GPU that is not there.
+    config = changed(changed(on("FIFTH"), "node_pools[0].gpus_per_node", 5), "pools[0].nodes.replicas", 5)
+    config["cluster"] |= {"namespace": "fifth"}
+    project.write_stack("fifth", config)
+    place = Place(api_of(cluster.kubeconfig, CONTEXT), "fifth", "fifth")
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(project.up, "fifth")
+        shown = next(watch(place))
+        reported = report(place)
+        assert not waits.done()
+        # Now it is.
+        cluster.add_nodes("fifth-more", gpus=1, product="FIFTH")
+        done = waits.result()
+    assert done.code == 0, done.output
+    assert "no node takes it: 0/" in shown
+    assert "Insufficient nvidia.com/gpu" in shown
+    assert shown in reported
+    assert reported.startswith("Not well in namespace fifth:")
+    wait_for("all are well", lambda: report(place) == "")
+    assert project.destroy("fifth").code == 0
 
 
 def drain_respects_the_budgets(cluster: Cluster) -> None:
