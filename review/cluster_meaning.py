@@ -33,6 +33,8 @@ _OTHERS: Mapping[tuple[str, str], str] = {
 def meaning(step: Step) -> str:
     """One sentence; steps that mean the same give the same one."""
     kind = step.type.rpartition(":")[2]
+    if step.labels.get("tf-serving.role") == "acceptance":
+        return "asks until pods have what they were told, and serves no request"
     if kind not in _PODS:
         if step.operation == "update" and all(path.startswith("metadata.") for path in _differing(step)):
             return "in place: labels alone"

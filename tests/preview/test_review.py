@@ -169,11 +169,7 @@ def on_a_cluster(tmp_path_factory: pytest.TempPathFactory, toolchain: Toolchain)
         "refused": changed(staged, "front_end", {"service": "NodePort"}) | {"environment": "prod"},
         "moved": staged,
         "new": staged,
-        "shared": changed(
-            changed(staged, "node_pools[0].gpu_resource", "nvidia.com/gpu.shared"),
-            "pools[0].gpu_memory",
-            {"fraction": 0.2},
-        ),
+        "judged": changed(staged, "pools[0].batching.batch_timeout_micros", 0),
     }
     made = tree(folder / "head", head, "")
     (made.folder / "policies").symlink_to(CHECKOUT / "policies")
@@ -187,9 +183,10 @@ def test_a_stack_on_kubernetes_is_compared_by_its_manifests_and_judged_by_the_pa
     same, image = on_a_cluster["same"], on_a_cluster["image"]
     assert (same.steps, same.ok, same.violations) == ([], True, [])
     assert same.rules >= 15
-    assert done(list(image.steps)) == {"main": "updated"}
+    assert done(list(image.steps))["main"] == "updated"
     assert "rolls one pod at a time: pool main serves with 3 of 4" in report([image], base="base")
-    assert (image.ok, [change.path for change in image.plan]) == (True, ["servers[test-main].image"])
+    assert image.ok
+    assert "servers[image-main].image" in [change.path for change in image.plan]
     assert on_a_cluster["new"].count("create") == len(on_a_cluster["new"].steps) > 10
     assert "new stack" in on_a_cluster["new"].note
 
@@ -197,9 +194,9 @@ def test_a_stack_on_kubernetes_is_compared_by_its_manifests_and_judged_by_the_pa
 def test_what_is_wrong_with_a_stack_on_kubernetes_is_told(on_a_cluster: dict[str, Outcome]) -> None:
     assert not on_a_cluster["refused"].ok
     assert "front_end.service: 'NodePort': is refused in prod" in on_a_cluster["refused"].trouble
-    shared = on_a_cluster["shared"]
-    assert {(one.level, one.policy) for one in shared.violations} >= {("mandatory", "one-model-per-gpu")}
-    assert (shared.ok, shared.trouble) == (False, "")
+    judged = on_a_cluster["judged"]
+    assert [(one.level, one.policy) for one in judged.violations] == [("mandatory", "batching")]
+    assert (judged.ok, judged.trouble) == (False, "")
 
 
 def test_a_stack_that_moves_to_a_cluster_is_all_new_there_and_what_runs_is_no_silent_loss(
