@@ -9,7 +9,7 @@ export PYTHONSAFEPATH =
 OPS = $(PYTHON) -m ops
 
 .DEFAULT_GOAL := help
-.PHONY: help up preview down heal drift preflight pin pulumi pr-check test unit lint format lock clean
+.PHONY: help up release preview down heal drift preflight pin pulumi pr-check test unit lint format lock clean
 .PHONY: policy-env policy-pack policy-audit mutate-policies
 .PHONY: bench test-unit test-simulator test-envoy test-preview integration kills drills
 .PHONY: cluster cluster-down test-cluster
@@ -20,6 +20,9 @@ help: ## List the targets
 
 up: ## Deploy STACK; the local one is then asked for predictions until every instance has answered
 	@exec $(OPS) up --stack="$$STACK" --arguments="$$ARGS"
+
+release: ## Move a pool of STACK to another version, GPU by GPU: ARGS="main --to 2" (--abort, --status; docs/releases.md)
+	@exec $(OPS) release --stack="$$STACK" --arguments="$$ARGS"
 
 preview: ## Show what `make up` would change; without a shared backend, a plan from nothing
 	@exec $(OPS) preview --stack="$$STACK" --arguments="$$ARGS"

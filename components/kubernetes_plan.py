@@ -50,6 +50,7 @@ class ServersPlan:
     models: tuple[ModelPlan, ...]
     model_mounts: tuple[tuple[str, str], ...]
     """Folders in the container, and which of the volume is seen there."""
+    by_version: bool = False
     needs_gpu_xla: bool
     batching: Batching | None
     gpu_memory: GpuMemory
@@ -271,7 +272,7 @@ def _front_end(
     if spec.tls_secret:
         spec = spec.model_copy(update={"tls": Tls()})
     said = {"role": "front-end"}
-    own = _labels(stack, owner, said)
+    own = _labels(stack, owner, {**said, **spec.given_up})
     pools = zip(settings.pools, servers, strict=True)
     return ProxyPlan(
         name=name,

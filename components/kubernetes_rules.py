@@ -182,6 +182,18 @@ def prod_is_not_open_on_every_node(settings: KubernetesSettings) -> Iterator[Pro
         yield Problem("front_end.service", message, "NodePort")
 
 
+def versions_change_in_place(settings: KubernetesSettings) -> Iterator[Problem]:
+    """A cluster rolls pods by itself, and all of them have the pool's versions."""
+    for p, pool in enumerate(settings.pools):
+        named = {"release": pool.release is not None, "new_versions": pool.new_versions == "replace"}
+        for name in (name for name, said in named.items() if said):
+            message = (
+                "is for Docker; on Kubernetes give a pool of its own the new version and a share of the "
+                "requests (traffic.canary), or change versions: pods take that up in place"
+            )
+            yield Problem(f"pools[{p}].{name}", message)
+
+
 KUBERNETES_RULES: tuple[Rule, ...] = (
     node_pools_exist,
     node_pools_have_work,
@@ -196,6 +208,7 @@ KUBERNETES_RULES: tuple[Rule, ...] = (
     paths_are_absolute,
     names_are_free,
     prod_is_not_open_on_every_node,
+    versions_change_in_place,
 )
 
 NEEDED_WHOLE: Mapping[Rule, tuple[str, ...]] = {
