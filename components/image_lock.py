@@ -1,6 +1,6 @@
 """`images.lock.yaml`: each image's digest, as `make pin` found it in its registry. It wins over a tag."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
@@ -35,11 +35,13 @@ def read_lock(folder: Path) -> dict[str, str]:
 def with_digests(
     config: Mapping[str, object], lock: Mapping[str, str]
 ) -> tuple[dict[str, object], list[Problem]]:
-    """The configuration with the lock's digests on its images; a digest that says otherwise is reported."""
-    if not lock:
-        return dict(config), []
-    found: dict[str, object] = dict(config)
+    """The configuration with the lock's digests on its images; a digest that says otherwise is reported.
+
+    Those are `images.*` and, on Kubernetes, each pool's `model_volume.image`.
+    """
     problems: list[Problem] = []
+    if not lock:
+        return dict(config), problems
 
     def pinned(reference: object, path: str) -> object:
         name, _, digest = str(reference).partition("@")
@@ -48,17 +50,17 @@ def with_digests(
             problems.append(Problem(path, f"{FILE} has {locked}; run `make pin`, or drop one", reference))
         return f"{name}@{locked}" if locked and isinstance(reference, str) else reference
 
-    if isinstance(images := config.get("images"), dict):
-        found["images"] = {key: pinned(reference, f"images.{key}") for key, reference in images.items()}
-    if isinstance(pools := config.get("pools"), list):
-        found["pools"] = [_with_pinned_models(pool, f"pools[{p}]", pinned) for p, pool in enumerate(pools)]
-    return found, problems
+    def with_models(pool: object, path: str) -> object:
+        volume = pool.get("model_volume") if isinstance(pool, dict) else None
+        if not isinstance(pool, dict) or not isinstance(volume, dict) or "image" not in volume:
+            return pool
+        image = pinned(volume["image"], f"{path}.model_volume.image")
+        return {**pool, "model_volume": {**volume, "image": image}}
 
-
-def _with_pinned_models(pool: object, path: str, pinned: Callable[[object, str], object]) -> object:
-    """A pool with a digest on the image that its models come in, if they do."""
-    volume = pool.get("model_volume") if isinstance(pool, dict) else None
-    if not isinstance(pool, dict) or not isinstance(volume, dict) or "image" not in volume:
-        return pool
-    image = pinned(volume["image"], f"{path}.model_volume.image")
-    return {**pool, "model_volume": {**volume, "image": image}}
+    images, pools = config.get("images"), config.get("pools")
+    changed = dict(config)
+    if isinstance(images, dict):
+        changed["images"] = {key: pinned(each, f"images.{key}") for key, each in images.items()}
+    if isinstance(pools, list):
+        changed["pools"] = [with_models(pool, f"pools[{p}]") for p, pool in enumerate(pools)]
+    return changed, problems

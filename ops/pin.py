@@ -24,13 +24,14 @@ def pin(stack: str, folder: Path, docker_config: Path) -> dict[str, str]:
     Nothing is written unless all are found. Raises UserError and SettingsError.
     """
     from components.image_lock import FILE, read_lock
+    from components.kubernetes_settings import KubernetesSettings
     from components.stack_file import load_stack_file
 
     settings = load_stack_file(folder / f"Pulumi.{stack}.yaml")
-    volumes = [getattr(pool, "model_volume", None) for pool in settings.pools]
-    of_models = [volume.image for volume in volumes if volume is not None and volume.image is not None]
-    images = [settings.images.server, settings.images.envoy, *of_models]
-    tags = list(dict.fromkeys(image.partition("@")[0] for image in images))
+    named = [settings.images.server, settings.images.envoy]
+    if isinstance(settings, KubernetesSettings):
+        named += [pool.model_volume.image for pool in settings.pools if pool.model_volume.image]
+    tags = [image.partition("@")[0] for image in named]
     found = {tag: digest_of(tag, docker_config) for tag in tags}
     lock = {**read_lock(folder), **found}
     text = _HEAD + "".join(f"  {tag}: {digest}\n" for tag, digest in sorted(lock.items()))

@@ -25,6 +25,13 @@ PACK = Path(__file__).resolve().parents[2] / "policies"
 PROD = json.loads((PACK / "config" / "prod.json").read_text())
 MANDATORY = [rule for rule, said in PROD.items() if said["enforcementLevel"] == "mandatory"]
 POOL = "pools[0]"
+TOKENS: Config = {
+    "jwt": {
+        "issuer": "https://issuer.example.com",
+        "audiences": ["serving"],
+        "keys": [{"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}],
+    }
+}
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - what must be refused
 
 
@@ -106,6 +113,18 @@ ROWS = [
         what="no CPUs and no threads for requests",
         stack=_without_cpus(threads={"intra_op": 4, "inter_op": 2}, batching=None, unbatched=True),
         told_at=f"{POOL}.threads",
+    ),
+    Row(
+        rule="credentials-need-tls",
+        what="tokens in the open",
+        stack=changed(one_node(), "front_end", {"auth": TOKENS}),
+        told_at="front_end.tls",
+    ),
+    Row(
+        rule="credentials-need-tls",
+        what="tokens in the open on a cluster",
+        stack=_on_a_cluster("front_end", {"auth": TOKENS}),
+        told_at="front_end.tls_secret",
     ),
     Row(
         rule="one-model-per-gpu",
@@ -293,7 +312,10 @@ GOOD = {
         f"{POOL}.models[1]",
         {"name": "bert", "path": "/srv/models/bert"},
     ),
+    "tokens behind TLS": changed(one_node(), "front_end", {"auth": TOKENS | {"tls_in_front": True}}),
     "pods": kubernetes_stacks.four_gpus(),
+    "pods with tokens behind TLS": _on_a_cluster("front_end", {"auth": TOKENS | {"tls_in_front": True}}),
+    "pods with tokens and TLS": _on_a_cluster("front_end", {"auth": TOKENS, "tls_secret": "serving-tls"}),
     "pods with two GPUs": _many_gpus(),
     "pods of models in an image": _on_a_cluster(f"{POOL}.model_volume", {"image": "models:7.0.0"}),
     "pods without batching": changed(
