@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
+from bench.results import quoting
 from components.facts import facts
 from components.kubernetes_rules import KUBERNETES_RULES
 from components.kubernetes_settings import KubernetesSettings
@@ -241,12 +242,12 @@ def _first_line(text: str | None) -> str:
 
 
 def generated() -> dict[Path, str]:
-    """Every generated file, with its text."""
+    """Every file that is generated, or quotes measurements, with its text."""
     own = {
         PROJECT / "docs" / "reference.md": reference(),
         PROJECT / "schemas" / "stack.schema.json": stack_schema(),
     }
-    return own | policy_files()
+    return own | policy_files() | quoting()
 
 
 def main() -> None:
