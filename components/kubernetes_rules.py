@@ -182,6 +182,13 @@ def names_are_free(settings: KubernetesSettings) -> Iterator[Problem]:
             )
 
 
+def prod_is_not_open_on_every_node(settings: KubernetesSettings) -> Iterator[Problem]:
+    """A port of all nodes is on all of their addresses."""
+    if settings.environment == "prod" and settings.front_end.service == "NodePort":
+        message = "is refused in prod: open on all addresses of all nodes; ClusterIP or LoadBalancer"
+        yield Problem("front_end.service", message, "NodePort")
+
+
 def versions_change_in_place(settings: KubernetesSettings) -> Iterator[Problem]:
     """A cluster rolls pods by itself, and all of them have the pool's versions."""
     for p, pool in enumerate(settings.pools):
@@ -207,6 +214,7 @@ KUBERNETES_RULES: tuple[Rule, ...] = (
     nodes_run_the_image,
     paths_are_absolute,
     names_are_free,
+    prod_is_not_open_on_every_node,
     versions_change_in_place,
 )
 
@@ -215,4 +223,5 @@ NEEDED_WHOLE: Mapping[Rule, tuple[str, ...]] = {
     node_pools_have_work: ("pools",),
     nodes_run_the_image: ("images",),
     shared_gpus_say_how_much: ("environment",),
+    prod_is_not_open_on_every_node: ("environment", "front_end"),
 }
