@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
+from components.cluster_settings import SHARED, NodePool
 from components.errors import Problem
 from components.facts import facts, server_version, version_number
-from components.kubernetes_settings import SHARED, KubernetesPool, KubernetesSettings, NodePool
+from components.kubernetes_settings import KubernetesPool, KubernetesSettings
 from components.model_sizes import most_at_once, room_of, too_much, usable_mib
 
 Rule = Callable[[KubernetesSettings], Iterator[Problem]]

@@ -60,6 +60,7 @@ _COMMANDS = {
     "pulumi": _on_stack(lambda stack, extra: up.pulumi(stack, extra)),
     "preflight": _Command(run=lambda options: setup.preflight_alone(options.stack), stack=True),
     "pin": _Command(run=lambda options: setup.pin(options.stack), stack=True),
+    "api-keys": _Command(run=lambda _options: setup.api_keys()),
     "test": _Command(run=lambda options: tiers.test(options.tiers, options.arguments), arguments=True),
     "cluster": _Command(run=lambda _options: cluster_commands.start(), alone=True),
     "cluster-down": _Command(run=lambda _options: cluster_commands.stop(), alone=True),
