@@ -122,6 +122,11 @@ class FrontEnd(Model):
         return 2 * self.memory_mib
 
     @property
+    def given_up(self) -> dict[str, str]:
+        """What a policy must be told of it, as short labels."""
+        return {"tls-in-front": "true"} if self.auth and self.auth.tls_in_front else {}
+
+    @property
     def secrets(self) -> dict[str, str]:
         """Keys of the configuration that Envoy's files take in, each by the setting that names it."""
         named: dict[str, str] = {}

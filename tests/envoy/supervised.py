@@ -61,8 +61,8 @@ class FrontEnd:
         return Said(done.returncode, done.stdout + done.stderr)
 
     def envoys(self) -> list[int]:
-        """Processes of Envoys that live, the newest last."""
-        return sorted(children(self.process.pid))
+        """Processes of Envoys that live, the newest last; the script runs other things for a moment."""
+        return sorted(pid for pid in children(self.process.pid) if _name(pid).startswith("envoy-"))
 
     def alone(self) -> None:
         """Waits until no Envoy from before is left."""
@@ -79,6 +79,13 @@ class FrontEnd:
     def said(self) -> list[str]:
         """What the script says of what is to run."""
         return (self.ground.folder / ".said" / "envoy").read_text().splitlines()
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text()
+    except OSError:
+        return ""
 
 
 @dataclass
