@@ -90,6 +90,8 @@ class Auth(Model):
     """A key for each client."""
     jwt: Jwt | None = None
     """Tokens: nothing secret is kept here, so prefer them where there is an issuer."""
+    tls_in_front: bool = False
+    """Something before the front end speaks TLS with clients; else prod demands TLS here too."""
 
     def _rules(self) -> Iterator[Problem]:
         yield from self._one_way()

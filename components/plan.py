@@ -333,6 +333,7 @@ class _Builder:
             for pool in self.settings.pools
         )
         said = {"owner": self.owner, "node": node.name}
+        told = {"role": "publisher", **node_facts(node), **self.settings.front_end.given_up}
         return FrontEndPlan(
             name=name,
             former_name=_former(node.renamed_from, "envoy"),
@@ -353,14 +354,15 @@ class _Builder:
                 address=addresses.envoy_publisher(serving),
                 image=self.settings.images.envoy,
                 volume_labels=labels(self.stack, {"node": node.name, "role": "config"}),
-                labels=labels(self.stack, {**said, "role": "publisher", **node_facts(node)}),
+                labels=labels(self.stack, {**said, **told}),
             ),
             acceptance=f"{self.stack}.{name}-acceptance",
             acceptance_address=addresses.envoy_acceptance(serving),
             acceptance_labels=labels(self.stack, {**said, "role": "acceptance"}),
             pools=tuple(pool for pool in pools if pool.endpoints),
             stop_timeout_s=self.settings.rollout.stop_timeout_s,
-            labels=labels(self.stack, {**said, "role": "front-end"}),
+            # Its own image is only what it was made from: that of its Envoy is the publisher's, judged there.
+            labels=labels(self.stack, {**said, "role": "front-end", "exempt": "pinned-images"}),
         )
 
 
