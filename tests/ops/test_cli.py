@@ -262,4 +262,4 @@ def test_a_look_at_a_release_waits_for_nobody(
     with lock.alone(tmp_path / "lock", "`make release`"):
         assert cli.main(["release", "--arguments=main --status"]) == 0
         assert cli.main(["release", "--arguments=main --abort"]) == 1
-    assert "`make release` is at work in this checkout" in capsys.readouterr().err
+    assert "is at work in this checkout" in capsys.readouterr().err
