@@ -11,12 +11,13 @@ from ipaddress import IPv4Address, IPv4Network
 from components import addresses
 from components.config_plan import ConfigPlan, config_plan, config_volume
 from components.facts import server_version
-from components.front_end_plan import Endpoint, FrontEndPlan, PoolPlan, routed_models
+from components.front_end_plan import Endpoint, FrontEndPlan, PoolPlan
 from components.labels import instance_labels, labels, node_facts
 from components.model_plan import ModelPlan, models_of
 from components.model_sizes import size_labels, smallest
 from components.node_settings import Node
 from components.pool_settings import Batching, GpuMemory, Memory, Pool, ServerOptions, SlotGroup
+from components.release_plan import as_served, pool_plan, versions_label
 from components.settings import Rollout, Settings
 from components.slots import Slot, slots_of
 from components.types import format_cpus, parse_cpus
@@ -72,6 +73,7 @@ class InstancePlan:
     models: tuple[ModelPlan, ...]
     model_mounts: tuple[tuple[str, str], ...]
     """Folders in the container, and which of the node is seen there, read-only."""
+    by_version: bool
     needs_gpu_xla: bool
     batching: Batching | None
     gpu_memory: GpuMemory
@@ -200,7 +202,7 @@ class _Builder:
         placed: set[Slot] = set()
         for pool in settings.pools:
             follows: str | None = None
-            for group, slots in self._shares(pool):
+            for position, (group, slots) in enumerate(self._shares(pool)):
                 own_name = _own_name(slots[0], pool, pool.name)
                 name = f"{group.node}-{own_name}"
                 before = [_own_name(slots[0], pool, pool.renamed_from or pool.name)]
@@ -212,7 +214,7 @@ class _Builder:
                     former_names=tuple(old for old in former if old != name),
                     own_name=own_name,
                     node=group.node,
-                    pool=pool,
+                    pool=as_served(pool, position),
                     slots=slots,
                     follows=follows,
                 )
@@ -274,6 +276,7 @@ class _Builder:
             version=version,
             models=models.plans,
             model_mounts=models.mounts,
+            by_version=pool.new_versions == "replace",
             needs_gpu_xla=any(model.optimized and model.optimized.kind == "xla" for model in pool.models),
             batching=pool.batching,
             gpu_memory=pool.gpu_memory,
@@ -294,6 +297,7 @@ class _Builder:
                 pool=pool,
                 slots=placement.slots,
                 models=[model.name for model in models.plans],
+                versions=versions_label(pool),
             ),
         )
 
@@ -322,18 +326,10 @@ class _Builder:
         self, node: Node, serving: IPv4Network, front: IPv4Network, instances: tuple[InstancePlan, ...]
     ) -> FrontEndPlan:
         name = f"{node.name}-envoy"
+        served = {placement.name: placement.pool for placement in self.placements[node.name]}
+        here = [(Endpoint(name=one.name, address=one.address), served[one.name]) for one in instances]
         pools = (
-            PoolPlan(
-                name=pool.name,
-                models=routed_models(pool.models),
-                endpoints=tuple(
-                    Endpoint(name=instance.name, address=instance.address)
-                    for instance in instances
-                    if instance.pool == pool.name
-                ),
-                balancing=pool.balancing,
-                traffic=pool.traffic,
-            )
+            pool_plan(pool, [(endpoint, own) for endpoint, own in here if own.name == pool.name])
             for pool in self.settings.pools
         )
         said = {"owner": self.owner, "node": node.name}
