@@ -303,6 +303,21 @@ def test_what_serves_no_model_has_one_gpu_too_or_says_that_it_has_none_of_its_ow
     assert "resources.limits" not in judged(bad[2])
 
 
+@pytest.mark.parametrize("nothing", ["void", "none"])
+def test_what_needs_no_gpu_may_keep_all_of_them_from_itself(nothing: str) -> None:
+    variable = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": nothing}]
+    assert judged(web({}).changed("spec.template.spec.containers[0].env", variable)) == ""
+    copying = {"name": "models", "image": "models:1.0.0", "env": variable}
+    assert judged(deployment().changed("spec.template.spec.initContainers", [copying])) == ""
+    found = judged(deployment().changed("spec.template.spec.containers[0].env[1]", variable[0]))
+    assert f"NVIDIA_VISIBLE_DEVICES: {nothing}: overrides the GPU that the scheduler chose" in found
+
+
+def test_a_variable_that_comes_from_elsewhere_may_say_anything() -> None:
+    elsewhere = {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+    assert "overrides the GPU" in judged(web({}).changed("spec.template.spec.containers[0].env", [elsewhere]))
+
+
 def test_a_server_that_takes_a_gpu_past_the_scheduler_lacks_a_limit() -> None:
     variable = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "0"}
     past = with_limits({}).changed("spec.template.spec.containers[0].env[1]", variable)
