@@ -38,7 +38,7 @@ class ConfigVolumeArgs:
     `then` is one that `data/publish.sh` goes on with, `then_files` what it reads, by name, from a folder
     of its own, `later` the names on the volume of what it puts there itself, some of `files` or others.
     `attachments` are networks that it needs, `mounts` folders of the node, `patience_s` how long `up` waits
-    for it. `image` is the pull of its image, which is only waited for.
+    for it. `image` is the pull of its image, `follows` what must be done before: both are only waited for.
     """
 
     plan: ConfigPlan
@@ -52,6 +52,7 @@ class ConfigVolumeArgs:
     patience_s: int = _PATIENCE_S
     memory_mib: int = _MEMORY_MIB
     image: pulumi.Resource | None = None
+    follows: pulumi.Resource | None = None
 
 
 class ConfigVolume(pulumi.ComponentResource):
@@ -82,7 +83,7 @@ class ConfigVolume(pulumi.ComponentResource):
             f"{name}-publisher",
             publisher_container(args),
             parent=self,
-            depends_on=[volume, *([args.image] if args.image else [])],
+            depends_on=[volume, *(waited for waited in (args.image, args.follows) if waited)],
         )
         self.volume = pulumi.Output.from_input(plan.volume)
         self.register_outputs({"volume": self.volume})

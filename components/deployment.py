@@ -59,6 +59,7 @@ class ServingDeployment(pulumi.ComponentResource):
             node.name: GpuNode(node.name, GpuNodeArgs(plan=node), self._options(None, node.spec.renamed_from))
             for node in plan.nodes
         }
+        self._front_ends = {node.name: self._front_end(node, args.secrets) for node in plan.nodes}
         self._configs = {
             (config.node, config.pool): self._config(config, node)
             for node in plan.nodes
@@ -67,22 +68,24 @@ class ServingDeployment(pulumi.ComponentResource):
         self._placed: dict[str | None, TfServingInstance] = {}
         self._place_instances(plan)
         for node in plan.nodes:
-            gpu_node = self._nodes[node.name]
-            EnvoyFrontEnd(
-                node.front_end.name,
-                EnvoyFrontEndArgs(
-                    plan=node.front_end,
-                    serving_network=gpu_node.serving_network,
-                    front_network=gpu_node.front_network,
-                    address=node.spec.address,
-                    secrets=args.secrets,
-                    image=gpu_node.images["envoy"],
-                    instances=[self._placed[instance.name] for instance in node.instances],
-                ),
-                self._options(node.name, node.front_end.former_name),
-            )
+            self._front_ends[node.name].accept([self._placed[instance.name] for instance in node.instances])
         self.outputs = stack_outputs(args.settings, plan)
         self.register_outputs(self.outputs.model_dump())
+
+    def _front_end(self, node: NodePlan, secrets: Secrets) -> EnvoyFrontEnd:
+        gpu_node = self._nodes[node.name]
+        return EnvoyFrontEnd(
+            node.front_end.name,
+            EnvoyFrontEndArgs(
+                plan=node.front_end,
+                serving_network=gpu_node.serving_network,
+                front_network=gpu_node.front_network,
+                address=node.spec.address,
+                secrets=secrets,
+                image=gpu_node.images["envoy"],
+            ),
+            self._options(node.name, node.front_end.former_name),
+        )
 
     def _config(self, plan: ConfigPlan, node: NodePlan) -> ConfigVolume:
         instances = node.instances_of(plan.pool)
@@ -111,6 +114,8 @@ class ServingDeployment(pulumi.ComponentResource):
                 mounts=dict(instance.model_mounts),
                 patience_s=instance.load_timeout_s + _PATIENCE_BESIDE_LOADING_S,
                 image=self._nodes[plan.node].images["server"],
+                # A model that goes leaves the servers with this: by then Envoy must not ask for it any more.
+                follows=self._front_ends[plan.node].staged,
             ),
             self._options(plan.node, plan.former_name),
         )

@@ -23,8 +23,8 @@ _START_PATIENCE_S = 60
 class EnvoyFrontEndArgs:
     """`plan` is plain; the networks are the node's, `address` is what clients use to reach the node.
 
-    `secrets` are those that the plan's settings name. `image` is the pull of its image, `instances` are what
-    it leads to: both are only waited for.
+    `secrets` are those that the plan's settings name. `image` is the pull of its image, which is only waited
+    for.
     """
 
     plan: FrontEndPlan
@@ -33,7 +33,6 @@ class EnvoyFrontEndArgs:
     address: str
     secrets: Secrets = field(default_factory=dict)
     image: pulumi.Resource | None = None
-    instances: Sequence[pulumi.Resource] = ()
 
 
 class EnvoyFrontEnd(pulumi.ComponentResource):
@@ -41,7 +40,10 @@ class EnvoyFrontEnd(pulumi.ComponentResource):
 
     Its files are on a volume. A change of them reaches it while it runs; only what it reads as it starts
     (ports, threads, memory, its image) replaces it. It is there as soon as it can be, whatever becomes of the
-    instances; other files it gets once all of them are well.
+    instances; other files it gets once `accept` has all that it leads to.
+
+    `staged` is what tries its files and stages them. Servers are changed after that: see `ask_less` in
+    `data/envoy_files.sh`.
 
     Needs the node's Docker provider in `opts.providers`. Outputs: `rest_url`, `grpc_target` and
     `metrics_target` (on the node's loopback), known before the container exists.
@@ -50,26 +52,27 @@ class EnvoyFrontEnd(pulumi.ComponentResource):
     rest_url: pulumi.Output[str]
     grpc_target: pulumi.Output[str]
     metrics_target: pulumi.Output[str]
+    staged: pulumi.Resource
 
     def __init__(
         self, name: str, args: EnvoyFrontEndArgs, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("tf-serving:envoy:EnvoyFrontEnd", name, None, opts)
         spec = args.plan.spec
-        delivery = Delivery(
+        self._name = name
+        self._delivery = Delivery(
             plan=args.plan, network=args.serving_network, secrets=args.secrets, image=args.image
         )
         image = [args.image] if args.image else []
-        files = ConfigVolume(f"{name}-config", delivery.publisher(), pulumi.ResourceOptions(parent=self))
-        proxy = make_container(
-            f"{name}-proxy", _container(args), parent=self, depends_on=[files.publisher, *image]
+        files = ConfigVolume(
+            f"{name}-config", self._delivery.publisher(), pulumi.ResourceOptions(parent=self)
         )
-        make_container(
-            f"{name}-acceptance",
-            publisher_container(delivery.acceptance()),
-            parent=self,
-            depends_on=[files.publisher, proxy, *args.instances, *image],
-        )
+        self.staged = files.publisher
+        self._serves = [
+            self.staged,
+            make_container(f"{name}-proxy", _container(args), parent=self, depends_on=[self.staged, *image]),
+            *image,
+        ]
         self.rest_url = pulumi.Output.from_input(spec.rest_url(args.address))
         self.grpc_target = pulumi.Output.from_input(spec.grpc_target(args.address))
         self.metrics_target = pulumi.Output.from_input(spec.metrics_address())
@@ -79,6 +82,15 @@ class EnvoyFrontEnd(pulumi.ComponentResource):
                 "grpc_target": self.grpc_target,
                 "metrics_target": self.metrics_target,
             }
+        )
+
+    def accept(self, instances: Sequence[pulumi.Resource]) -> None:
+        """Have Envoy take its files once these, what they lead to, are well."""
+        make_container(
+            f"{self._name}-acceptance",
+            publisher_container(self._delivery.acceptance()),
+            parent=self,
+            depends_on=[*self._serves, *instances],
         )
 
 
@@ -107,12 +119,12 @@ def _container(args: EnvoyFrontEndArgs) -> ContainerArgs:
         stop_timeout_s=plan.stop_timeout_s,
         labels=plan.labels,
         ports=[
-            _published(plan.spec.rest_port, str(plan.bind)),
-            _published(plan.spec.grpc_port, str(plan.bind)),
-            _published(plan.spec.metrics_port, LOOPBACK),
+            _published(plan.listens.rest, plan.spec.rest_port, str(plan.bind)),
+            _published(plan.listens.grpc, plan.spec.grpc_port, str(plan.bind)),
+            _published(plan.listens.metrics, plan.spec.metrics_port, LOOPBACK),
         ],
     )
 
 
-def _published(port: int, address: str) -> docker.ContainerPortArgs:
-    return docker.ContainerPortArgs(internal=port, external=port, ip=address, protocol="tcp")
+def _published(inside: int, port: int, address: str) -> docker.ContainerPortArgs:
+    return docker.ContainerPortArgs(internal=inside, external=port, ip=address, protocol="tcp")

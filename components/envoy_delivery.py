@@ -10,6 +10,7 @@ import pulumi
 from components.config_volume import ConfigVolumeArgs, PublishedFile, script
 from components.container import Attachment
 from components.envoy_config import CONFIG_FOLDER, ENVOY_BINARY
+from components.envoy_edge import EDGE_FILES, edge_files, secret_files
 from components.envoy_files import bootstrap_file, envoy_files
 from components.envoy_secrets import Secrets, private_files
 from components.plan import FrontEndPlan
@@ -43,7 +44,9 @@ class Delivery:
         rehearsal = [
             f"mkdir -p {CONFIG_FOLDER}",
             f'cp "$from"/files/* {_FILES}/* {CONFIG_FOLDER}',
-            f'rehearse {_words(tried)} || fail "Envoy does not take these files; nothing was changed"',
+            f"tried=0; rehearse {_words(tried)} || tried=1",
+            f"rm -rf {CONFIG_FOLDER}/*",  # keys among them
+            '((tried == 0)) || fail "Envoy does not take these files; nothing was changed"',
         ]
         # Certificates and keys go with the bootstrap: Envoy reads them again by itself.
         files = {bootstrap: PublishedFile(text=text), **private_files(plan, self.secrets)}
@@ -62,12 +65,15 @@ class Delivery:
     def acceptance(self) -> ConfigVolumeArgs:
         """Waits until Envoy has taken what is staged, in the order in which no request is lost."""
         apply = f'apply "$volume/.next" "$volume" {_words(self._envoy)}'
+        used = {*edge_files(self.plan), *(file.name for file in secret_files(self.plan))}
+        # A key that nobody uses any more is in nobody's way, until somebody finds it.
+        unused = [f'rm -f "$volume/{name}"' for name in EDGE_FILES if name not in used]
         return ConfigVolumeArgs(
             plan=replace(
                 self.plan.config, container=self.plan.acceptance, labels=self.plan.acceptance_labels
             ),
             files={},
-            then=_script([f'{apply} || fail "Envoy did not take the files"']),
+            then=_script([f'{apply} || fail "Envoy did not take the files"', *unused]),
             # Other files, another container: this one must look again.
             then_files={"wanted": _digest(envoy_files(self.plan))},
             attachments=[Attachment(network=self.network, address=str(self.plan.acceptance_address))],

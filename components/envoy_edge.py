@@ -28,6 +28,13 @@ _API_KEYS = "api-keys"
 API_KEYS_FILE = f"{_API_KEYS}.yaml"
 """Who may ask; holds keys."""
 _CERTIFICATE = "tls"
+EDGE_FILES = (
+    f"{_CERTIFICATE}.crt",
+    f"{_CERTIFICATE}.key",
+    f"sds-{_CERTIFICATE}.yaml",
+    f"{_API_KEYS}.yaml",
+)
+"""Every file that `secret_files` and `edge_files` may come to."""
 # A bucket that never runs dry: only those of the clients count.
 _PLENTY = 1_000_000
 # Clients that have a bucket of their own at a time; who was silent longest loses it.

@@ -12,7 +12,7 @@ from components.config_plan import ConfigPlan
 from components.edge_settings import Auth, Tls
 from components.errors import Problem, SettingsError
 from components.facts import server_version
-from components.front_end_plan import Endpoint, FrontEndPlan, PoolPlan, routed_models
+from components.front_end_plan import Endpoint, FrontEndPlan, ListenPorts, PoolPlan, routed_models
 from components.kubernetes_settings import (
     KubernetesFrontEnd,
     KubernetesPool,
@@ -272,7 +272,7 @@ def _front_end(
     if spec.api_keys_secret:
         spec = spec.model_copy(update={"auth": Auth.model_construct(api_keys=(), jwt=None)})
     said = {"role": "front-end"}
-    own = _labels(stack, owner, said)
+    own = _labels(stack, owner, {**said, **spec.given_up})
     pools = zip(settings.pools, servers, strict=True)
     return ProxyPlan(
         name=name,
@@ -283,6 +283,7 @@ def _front_end(
             name=name,
             image=settings.images.envoy,
             spec=spec,
+            listens=ListenPorts(rest=spec.rest_port, grpc=spec.grpc_port, metrics=spec.metrics_port),
             pools=tuple(
                 PoolPlan(
                     name=pool.name,

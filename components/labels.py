@@ -49,13 +49,19 @@ def instance_labels(
             "pool": pool.name,
             "slot": ",".join(slot.name for slot in slots),
             "gpu": ",".join(slot.uuid for slot in slots),
-            # With a folder of models they come and go under a server that runs, and a label cannot.
-            **({} if pool.models_folder else {"models": ",".join(sorted(models))}),
+            # From a folder models come and go under a server that runs, and a label cannot.
+            **_served(pool, models),
             **versions,
             "load-timeout-s": str(pool.load_timeout_s),
             **{given: "true" for given, said in given_up.items() if said},
         },
     )
+
+
+def _served(pool: Pool, models: Sequence[str]) -> dict[str, str]:
+    if pool.models_folder:
+        return {"models-folder": pool.models_folder}
+    return {"models": ",".join(sorted(models))}
 
 
 def node_facts(node: Node) -> dict[str, str]:

@@ -333,6 +333,7 @@ class _Builder:
             for pool in self.settings.pools
         )
         said = {"owner": self.owner, "node": node.name}
+        told = {"role": "publisher", **node_facts(node), **self.settings.front_end.given_up}
         return FrontEndPlan(
             name=name,
             former_name=_former(node.renamed_from, "envoy"),
@@ -353,7 +354,7 @@ class _Builder:
                 address=addresses.envoy_publisher(serving),
                 image=self.settings.images.envoy,
                 volume_labels=labels(self.stack, {"node": node.name, "role": "config"}),
-                labels=labels(self.stack, {**said, "role": "publisher", **node_facts(node)}),
+                labels=labels(self.stack, {**said, **told}),
             ),
             acceptance=f"{self.stack}.{name}-acceptance",
             acceptance_address=addresses.envoy_acceptance(serving),

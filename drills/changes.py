@@ -18,7 +18,9 @@ _ROLL = 100_000
 def batching_change(stage: Stage) -> Traffic:
     """The pool is rolled again and again, as long as the requests last."""
     before = stage.serving
-    with stage.traffic(Rate(rest=1000, grpc=300), at_least=_ROLL) as traffic:
+    # So many clients that all of them keep up.
+    rate = Rate(rest=500, grpc=150, rest_clients=40, grpc_clients=20)
+    with stage.traffic(rate, at_least=_ROLL) as traffic:
         for timeout in (2000, 1000):
             stage.change(edits.batching, timeout)
     all_answered(traffic)

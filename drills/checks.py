@@ -57,6 +57,12 @@ def failed_for_s(traffic: Traffic) -> float:
     return max(request.end_s for request in failed) - min(request.start_s for request in failed)
 
 
+def failing_after_s(traffic: Traffic, moment_s: float) -> float:
+    """From a moment to the end of the last failed request, in seconds; 0 where none ended after it."""
+    failed = [request.end_s for request in traffic.all if request.outcome != ANSWERED]
+    return max([0.0, *(end - moment_s for end in failed)])
+
+
 def healthy(stage: Stage, name: str) -> bool:
     """Whether the engine calls a container healthy."""
     return name in stage.engine.run("ps", "--filter", "health=healthy", "--format", "{{.Names}}").split()

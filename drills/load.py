@@ -1,8 +1,9 @@
 """A client at a constant rate: `python -m drills.load rest|grpc --port P --rate R --clients C --out FILE`.
 
-Runs until SIGTERM, then writes one line for every request that it sent: start and duration in seconds (the
-machine's monotonic clock), how it ended, who served it, and the version of the model that did. A process of
-its own, so that two share no interpreter lock. Nothing is retried: counted is what a client would see.
+Runs until SIGTERM, then writes one line for every request that it sent: when it was due, when it was sent and
+how long it took, in seconds (the machine's monotonic clock), how it ended, who served it, and which version
+of the model did. A process of its own, so that two share no interpreter lock. Nothing is retried: counted is
+what a client would see.
 """
 
 import argparse
@@ -124,7 +125,8 @@ def _version(model: str) -> str:
 def run(clients: Sequence[Ask], rate: float, stop: threading.Event, at_least: int) -> list[Request]:
     """Ask at a rate that the clients share, until told to stop and no sooner than after `at_least` requests.
 
-    A client that is late does not catch up.
+    A client that had to wait for an answer then sends what has become due at once: none is left out because
+    an earlier one took long.
     """
     sent: list[list[Request]] = [[] for _ in clients]
 
@@ -140,6 +142,7 @@ def run(clients: Sequence[Ask], rate: float, stop: threading.Event, at_least: in
             outcome, served_by, version = ask()
             kept.append(
                 Request(
+                    due_s=due,
                     start_s=start,
                     duration_s=time.monotonic() - start,
                     outcome=outcome,
@@ -147,7 +150,7 @@ def run(clients: Sequence[Ask], rate: float, stop: threading.Event, at_least: in
                     version=version,
                 )
             )
-            due = max(due + len(clients) / rate, start)
+            due += len(clients) / rate
 
     begin = time.monotonic()
     threads = [

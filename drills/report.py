@@ -16,10 +16,12 @@ _HEAD = """# Drills
 
 Written by `make drills`: each is played on a real Docker Engine and the real Envoy, with the simulator as the
 server, while clients ask over REST and gRPC at a constant rate and count every request. They retry nothing.
+Latencies begin when a request was due: where its client still waited for another one, that is a part of it.
 
 | # | drill | what must hold | protocol | requests | failed | p50, ms | p99, ms | longest gap, s | seen |
 |---|---|---|---|---|---|---|---|---|---|
 """
+_LATE_S = 1.0
 _ROW = re.compile(r"^\| (\d+) \|")
 
 
@@ -32,6 +34,9 @@ def row(play: "Play", traffic: "Traffic") -> str:
         if any(request.outcome == ANSWERED for request in requests):
             found = summary(requests)
             figures = f"{found.p50_ms:.1f} | {found.p99_ms:.1f} | {found.longest_gap_s:.2f}"
+            if found.latest_s > _LATE_S:
+                late = f"{protocol}: sent up to {found.latest_s:.1f} s after they were due"
+                seen = f"{seen}; {late}" if seen else late
             rows.append(f"{begin} | {found.failures} | {figures} | {seen} |")
         else:
             rows.append(f"{begin} | all | | | | {seen} |")

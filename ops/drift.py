@@ -32,6 +32,8 @@ class Look:
     said: str
     found: Sequence[Difference]
     inspected: int
+    secret: Sequence[tuple[str, str]] = ()
+    """Containers, and files of theirs that nobody compared: they are secret."""
 
     @property
     def clean(self) -> bool:
@@ -76,7 +78,8 @@ def look(stack: Stack, hosts: Mapping[str, Host]) -> Look:
     found = [*_of_declared(declared, hosts), *_undeclared(stack.name, declared, hosts)]
     note(f"{len(declared)} containers inspected; now Pulumi's own look (`preview --refresh`) ...")
     code, said = stack.heard("preview", "--refresh", "--expect-no-changes", "--color", "never")
-    return Look(code, said, found, len(declared))
+    secret = [(one.name, file) for one in declared for file in one.secret_files]
+    return Look(code, said, found, len(declared), secret)
 
 
 def _of_declared(declared: Sequence[Container], hosts: Mapping[str, Host]) -> list[Difference]:
@@ -105,7 +108,7 @@ def report(stack: str, looked: Look) -> str:
         return (
             f"{NO_DRIFT} in stack {stack}: nothing to change by `preview --refresh`, and {looked.inspected} "
             "containers have the environment, labels, mounts and files of the state.\n"
-        )
+        ) + _not_compared(looked)
     lines = [f"Drift in stack {stack}.", ""]
     if looked.found:
         rows = [(d.container.name, d.container.node, d.what, d.state, d.found) for d in looked.found]
@@ -126,4 +129,9 @@ def report(stack: str, looked: Look) -> str:
         "goes into the stack file first.",
         "",
     ]
-    return "\n".join(lines)
+    return "\n".join(lines) + _not_compared(looked)
+
+
+def _not_compared(looked: Look) -> str:
+    files = [f"{container}:{file}" for container, file in looked.secret]
+    return f"\nNot compared, as they are secret: {', '.join(files)}.\n" if files else ""

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import re
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from ops.hosts import Host
 _Json = Mapping[str, Any]
 # Where a publisher has its files, and where it puts them on its volume (components/config_volume.py).
 _PUBLISHED, _VOLUME = "/publish/files/", "/volume/"
+# Those that Envoy's stages for the acceptance, which puts them there (components/envoy_files.py).
+_STAGED = re.compile(r"/publish/then/((eds-.*|cds|rds-.*|lds)\.yaml)")
 # A mount: type, source or volume's name, where it is seen, whether it can be written.
 Mount = tuple[str, str, str, bool]
 
@@ -23,7 +26,8 @@ Mount = tuple[str, str, str, bool]
 class Container:
     """A container of the state; values that are secret there are left out.
 
-    `files` by their path: those that it was given, and for a publisher those on its volume.
+    `files` by their path: those that it was given, and for a publisher those on its volume. `secret_files`
+    are the paths of those that it was given and that nobody compares.
     """
 
     name: str
@@ -33,6 +37,7 @@ class Container:
     labels: Mapping[str, str] = field(default_factory=dict)
     mounts: frozenset[Mount] = frozenset()
     files: Mapping[str, str] = field(default_factory=dict)
+    secret_files: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -51,9 +56,7 @@ def declared(resource: _Json) -> Container:
     named = {one["label"]: one["value"] for one in inputs.get("labels") or ()}
     uploads = {one["file"]: one.get("content") for one in inputs.get("uploads") or ()}
     files = {file: text for file, text in uploads.items() if isinstance(text, str)}
-    on_volume = {
-        file.replace(_PUBLISHED, _VOLUME): text for file, text in files.items() if _PUBLISHED in file
-    }
+    on_volume = {there: text for file, text in files.items() if (there := _on_volume(file))}
     return Container(
         name=str(inputs["name"]),
         node=named.get(labels.NODE, ""),
@@ -62,7 +65,15 @@ def declared(resource: _Json) -> Container:
         labels={name: value for name, value in named.items() if isinstance(value, str)},
         mounts=frozenset(_declared_mounts(inputs)),
         files={**files, **on_volume},
+        secret_files=sorted(file for file in uploads if file not in files),
     )
+
+
+def _on_volume(file: str) -> str | None:
+    """Where a publisher's file is on its volume; None for what does not go there under one name for good."""
+    if staged := _STAGED.fullmatch(file):
+        return f"{_VOLUME}{staged[1]}"
+    return file.replace(_PUBLISHED, _VOLUME) if _PUBLISHED in file else None
 
 
 def _declared_mounts(inputs: _Json) -> Iterator[Mount]:

@@ -4,14 +4,15 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from ops import labels
 from ops.hosts import Host
 
 _LOG_LINES = 12
-# Exit codes of a publisher that gave up. Those above are of one that was killed: with its engine, as a rule
-# after its work, and else Pulumi has it as failed and makes it anew.
-_FAILED = range(1, 128)
+# Of a container that its engine lost sight of. Where it had not done its work, Pulumi has it as failed and
+# makes it anew.
+_UNKNOWN = 255
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def _on(stack: str, node: str, host: Host) -> Iterator[Unwell]:
         if state["Status"] == "running" and status == "healthy":
             continue
         role = (container.get("Config", {}).get("Labels") or {}).get(labels.ROLE)
-        if role in labels.ENDING and state["Status"] == "exited" and state["ExitCode"] not in _FAILED:
+        if role in labels.ENDING and state["Status"] == "exited" and _did_its_work(state, health):
             continue
         probes = health.get("Log") or [{}]
         log = host.docker("logs", "--tail", str(_LOG_LINES), name)
@@ -85,6 +86,13 @@ def _on(stack: str, node: str, host: Host) -> Iterator[Unwell]:
             probe=(probes[-1].get("Output") or "").strip(),
             log=tuple(lines[-_LOG_LINES:]) or ("(nothing)",),
         )
+
+
+def _did_its_work(state: Mapping[str, object], health: Mapping[str, Any]) -> bool:
+    """Whether one that ends has ended well, or was healthy before it was killed: then all was done."""
+    return state["ExitCode"] in (0, _UNKNOWN) or any(
+        probe.get("ExitCode") == 0 for probe in health.get("Log") or []
+    )
 
 
 def _words(state: Mapping[str, object], health: str) -> str:

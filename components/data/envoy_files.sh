@@ -5,13 +5,16 @@
 shopt -s nullglob
 trap '' PIPE # a connection that is reset while something is sent is an error, and not the end of all
 
-patience_s=${PATIENCE_S:-15}
+# All of it, and then as much as is needed to put back what was there: both end before who waits for them gives up.
+patience_s=${PATIENCE_S:-25}
+put_back_s=${PUT_BACK_S:-15}
 refusal_s=2 # a file may be refused for a moment, while the one that it needs is still being read
+deadline=$((SECONDS + patience_s))
 declare -A said=() refused=()
 
 # What Envoy at an address says it took, into `said`. 1 when nobody listens there, 2 when there is no good answer.
 ask() {
-    local line
+    local line until=$((SECONDS + 5))
     said=()
     { exec 3<>"/dev/tcp/$1/$port"; } 2>/dev/null || return 1
     printf 'GET /taken HTTP/1.0\r\nHost: envoy\r\n\r\n' >&3 2>/dev/null || :
@@ -19,7 +22,7 @@ ask() {
         exec 3>&-
         return 2
     fi
-    while IFS= read -r -t 5 line <&3; do
+    while ((SECONDS <= until)) && IFS= read -r -t 5 line <&3; do
         line=${line//[$'"\r']/}
         [[ $line != *": "* ]] || said[${line%%: *}]=${line#*: }
     done
@@ -61,9 +64,10 @@ remember_refusals() {
     for file; do refused[$file]=$(refusals "$file"); done
 }
 
-# Waits until Envoy at an address has taken these files; false, and said why, when it refuses one.
+# Waits until Envoy at an address has taken these files; false, and said why, when it refuses one, or when the
+# deadline of all has come.
 wait_taken() {
-    local address=$1 file deadline=$((SECONDS + patience_s)) first_refusal= missing no
+    local address=$1 file first_refusal= missing no
     shift
     while :; do
         missing="an answer from Envoy at $address:$port"
@@ -85,19 +89,44 @@ wait_taken() {
             fi
         fi
         if ((SECONDS >= deadline)); then
-            echo "Envoy has not taken within $patience_s s:${missing:- (clusters are still warming up)}"
+            echo "Envoy has not taken in time:${missing:- (clusters are still warming up)}"
             return 1
         fi
         sleep 0.1
     done
 }
 
-# Every file of a folder has been taken.
+# same FILE FILE: both are there and say the same.
+same() {
+    [[ -e $1 && -e $2 && $(<"$1") == "$(<"$2")" ]]
+}
+
+# Every file has been taken, and Envoy would find the same ones if it started again.
 taken_already() {
     local file
     for file in "$new"/[celr]ds*.yaml; do
+        same "$file" "$folder/${file##*/}" || return 1
         [[ $(version_taken "$file") == "$(version "$file")" ]] || return 1
     done
+}
+
+# keep_good NEW FOLDER: what Envoy has taken. One of FOLDER/.good and FOLDER/.good.old is there and whole.
+keep_good() {
+    local good=$2/.good
+    rm -rf "$good.new" && mkdir "$good.new" && cp "$1"/[celr]ds*.yaml "$good.new" || return 1
+    if [[ -e $good ]]; then
+        rm -rf "$good.old" && mv "$good" "$good.old" || return 1
+    fi
+    mv "$good.new" "$good" && rm -rf "$good.old"
+}
+
+# find_good FOLDER: the folder with what Envoy took last, into `good`. What lies in FOLDER itself may be half of a
+# change that was killed, and refused.
+find_good() {
+    for good in "$1/.good" "$1/.good.old"; do
+        [[ ! -e $good ]] || return 0
+    done
+    good=$1
 }
 
 # give FOLDER FILES: each appears there at once and whole. Every rename makes Envoy read all of them again.
@@ -149,7 +178,7 @@ write_both() {
 
 # Whether an Envoy runs at an address. One that takes connections and does not answer runs, so this fails.
 runs_there() {
-    local deadline=$((SECONDS + patience_s)) code
+    local code
     while :; do
         code=0
         ask "$1" || code=$?
@@ -163,6 +192,95 @@ runs_there() {
     return "$code"
 }
 
+# checks_of CLUSTER: the models that its instances are asked for, into `checks`.
+checks_of() {
+    local line inside=
+    checks=' '
+    while IFS= read -r line; do
+        if [[ $line == "    health_checks:" ]]; then
+            inside=1
+        elif [[ $line != "      "* ]]; then
+            inside=
+        elif [[ $inside && $line =~ ^'      - name: "'(.*)'"'$ ]]; then
+            checks+="${BASH_REMATCH[1]} "
+        fi
+    done <<<"$1"
+}
+
+# kept_checks OLD NEW: of each cluster that is in both files, the checks of models that stay, into `kept_check` by
+# the cluster's name. A cluster that loses none is left out, and so is one that keeps none: none of its requests
+# are for what stays.
+kept_checks() {
+    local name model of_old kept
+    local -A of_new=()
+    declare -gA kept_check=()
+    read_clusters "$2"
+    for name in "${!cluster_text[@]}"; do
+        checks_of "${cluster_text[$name]}"
+        of_new[$name]=$checks
+    done
+    read_clusters "$1"
+    for name in "${!cluster_text[@]}"; do
+        [[ ${of_new[$name]:-} ]] || continue
+        checks_of "${cluster_text[$name]}"
+        of_old=$checks kept=' '
+        for model in $of_old; do
+            [[ ${of_new[$name]} != *" $model "* ]] || kept+="$model "
+        done
+        [[ $kept == ' ' || $kept == "$of_old" ]] || kept_check[$name]=$kept
+    done
+}
+
+# write_fewer_checks OLD NEW: the clusters of OLD, whose instances are asked only for models that NEW has too.
+# False where they are asked for no other.
+write_fewer_checks() {
+    local line kept= inside= skipped=
+    kept_checks "$1" "$2"
+    ((${#kept_check[@]})) || return 1
+    printf 'version_info: "%s~%s"\n' "$(version "$1")" "$(version "$2")"
+    {
+        read -r _
+        while IFS= read -r line; do
+            if [[ $line =~ ^'    name: "'(.*)'"'$ ]]; then
+                kept=${kept_check[${BASH_REMATCH[1]}]:-}
+            fi
+            if [[ $line == "    health_checks:" ]]; then
+                inside=1
+            elif [[ $line != "      "* ]]; then
+                inside= skipped=
+            elif [[ $inside && $kept && $line =~ ^'      - name: "'(.*)'"'$ ]]; then
+                skipped=
+                [[ $kept == *" ${BASH_REMATCH[1]} "* ]] || skipped=1
+            fi
+            [[ $skipped ]] || printf '%s\n' "$line"
+        done
+    } <"$1"
+}
+
+# ask_less NEW FOLDER ADDRESS: models that NEW lacks are about to leave the servers, and an instance that is asked
+# for one that it does not have any more gets no requests. So Envoy stops asking for them before they go.
+ask_less() {
+    local new=$1 folder=$2 address=$3 work=${WORK:-/tmp/envoy} good file
+    mkdir -p "$work"
+    if [[ $(version_taken "$folder/cds.yaml") == "$(version "$folder/cds.yaml")" ]] &&
+        write_fewer_checks "$folder/cds.yaml" "$new/cds.yaml" >"$work/cds.yaml"; then
+        cp "$folder/cds.yaml" "$work/before.yaml"
+        remember_refusals "$work/cds.yaml"
+        give "$folder" "$work/cds.yaml"
+        if ! wait_taken "$address" "$work/cds.yaml"; then
+            cp "$work/before.yaml" "$work/cds.yaml"
+            give "$folder" "$work/cds.yaml"
+            return 1
+        fi
+        echo "models that go are no longer asked for"
+    fi
+    # What would be put back must not ask for them either.
+    find_good "$folder"
+    if [[ $good != "$folder" ]] && write_fewer_checks "$good/cds.yaml" "$new/cds.yaml" >"$work/cds.yaml"; then
+        give "$good" "$work/cds.yaml"
+    fi
+}
+
 # stage NEW FOLDER ADDRESS PORT: keeps the files in FOLDER/.next for `apply`. Where no Envoy runs, or none on this
 # folder yet (that of a node that is renamed still does, on another one), they are in use at once.
 stage() {
@@ -171,6 +289,7 @@ stage() {
     mkdir "$folder/.next"
     cp "$new"/*.yaml "$folder/.next"
     if [[ -e $folder/lds.yaml ]] && runs_there "$address"; then
+        ask_less "$new" "$folder" "$address" || return 1
         echo "staged for the Envoy that runs at $address"
         return
     fi
@@ -179,13 +298,15 @@ stage() {
     echo "written; no Envoy runs on them yet"
 }
 
-# apply NEW FOLDER ADDRESS PORT: waits until Envoy has taken the files. When it does not, those from before are
-# put back, and false is the answer.
+# apply NEW FOLDER ADDRESS PORT: waits until Envoy has taken the files. When it does not, those that it took last
+# are put back, and false is the answer.
 apply() {
-    local new=$1 folder=$2 address=$3 port=$4
+    local new=$1 folder=$2 address=$3 port=$4 good
     local work=${WORK:-/tmp/envoy} old=${WORK:-/tmp/envoy}/old
-    { mkdir -p "$old" && cp "$folder"/*ds*.yaml "$old" && wait_for_envoy; } || return 1
-    if taken_already || { change && remove_others "$folder" "$new"; }; then
+    find_good "$folder"
+    { mkdir -p "$old" && cp "$good"/[celr]ds*.yaml "$old" && wait_for_envoy; } || return 1
+    if taken_already || change "$new"; then
+        remove_others "$folder" "$new" && keep_good "$new" "$folder" || return 1
         echo "Envoy at $address has taken it"
         return
     fi
@@ -195,35 +316,33 @@ apply() {
 }
 
 wait_for_envoy() {
-    local deadline=$((SECONDS + patience_s))
     until ask "$address"; do
         ((SECONDS < deadline)) || { echo "no Envoy answers at $address:$port"; return 1; }
         sleep 0.2
     done
 }
 
-# Endpoints, clusters, then what names them, and only then are clusters taken away.
+# change NEW: endpoints, clusters, then what names them, and only then are clusters taken away.
 change() {
-    local endpoints=("$new"/eds-*.yaml) routes=("$new"/rds-*.yaml "$new/lds.yaml") used=() file
+    local new=$1 endpoints=("$1"/eds-*.yaml) routes=("$1"/rds-*.yaml "$1/lds.yaml") used=() file clusters=$old/cds.yaml
+    # Those that Envoy has, whoever put them there: its routes may name any of them.
+    [[ $(version_taken "$folder/cds.yaml") != "$(version "$folder/cds.yaml")" ]] || clusters=$folder/cds.yaml
+    write_both "$clusters" "$new/cds.yaml" >"$work/cds.yaml" || return 1
     remember_refusals "${endpoints[@]}" "$work/cds.yaml" "$new/cds.yaml" "${routes[@]}"
     # A cluster that changes while its endpoints are refused is left with none: first those of clusters in use.
     for file in "${endpoints[@]}"; do
         [[ ! $(version_taken "$file") ]] || used+=("$file")
     done
     give "$folder" "${endpoints[@]}" && wait_taken "$address" "${used[@]}" || return 1
-    write_both "$old/cds.yaml" "$new/cds.yaml" >"$work/cds.yaml" || return 1
     give "$folder" "$work/cds.yaml" && wait_taken "$address" "${endpoints[@]}" "$work/cds.yaml" || return 1
     give "$folder" "${routes[@]}" && wait_taken "$address" "${routes[@]}" || return 1
     give "$folder" "$new/cds.yaml" && wait_taken "$address" "$new/cds.yaml"
 }
 
-# What was there before, in the opposite order.
+# What Envoy took last, in the same order; and where that fails too, all of it at once.
 put_back() {
-    local routes=("$old"/rds-*.yaml "$old/lds.yaml") clusters=("$old/cds.yaml" "$old"/eds-*.yaml)
-    give "$folder" "${routes[@]}"
-    wait_taken "$address" "${routes[@]}" || true
-    give "$folder" "${clusters[@]}"
-    wait_taken "$address" "${clusters[@]}" || true
+    deadline=$((SECONDS + put_back_s))
+    change "$old" || give "$folder" "$old"/eds-*.yaml "$old/cds.yaml" "$old"/rds-*.yaml "$old/lds.yaml"
     remove_others "$folder" "$old"
 }
 

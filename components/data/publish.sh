@@ -4,7 +4,8 @@
 #   publish.sh FROM VOLUME
 #
 # FROM/list has a line for each file, `<mode> <owner or -> <name>`; the text is in FROM/files/<name>. A file
-# that the list no longer names stays for a while: what runs and is not changed yet may be started again.
+# that the list no longer names stays: what runs and is not changed yet may be started again. What only its owner
+# may read is removed from FROM once it was put, or could not be: the container outlives its work.
 # Where there is a FROM/first.sh, it is read before that, and may end all of it.
 # Where there is a FROM/then.sh, it is read after that: it goes on from here, with the functions below. Files
 # that it puts there have the mode `later` in the list.
@@ -16,7 +17,8 @@ set -euo pipefail
 from=$1
 volume=$2
 generations=$volume/.generations
-generations_kept=10
+# Files are a few KiB. Each of these is an `up` that published and did not end its roll: nobody gets here.
+generations_kept=1000
 
 say() { printf '%s\n' "$*"; }
 
@@ -53,6 +55,14 @@ remember() {
   mv -fT "$generations.new" "$generations"
 }
 
+forget_private() {
+  local mode owner name
+  while read -r mode owner name; do
+    if [[ $mode == *00 && -n $name ]]; then rm -f "$from/files/$name"; fi
+  done <"$from/list"
+}
+trap forget_private EXIT
+
 if [[ -e $from/first.sh ]]; then
   # shellcheck source=/dev/null
   . "$from/first.sh"
@@ -77,12 +87,14 @@ if [[ -e $from/then.sh ]]; then
   . "$from/then.sh"
 fi
 
+forget_private
 : >"$from/done"
 # The health check leaves FROM/seen once it found that. Who waits for the container looks once a second and
-# must meet it healthy, which one that has ended is not.
+# must meet it healthy, which one that has ended is not. An engine at work may be slow to answer, and nobody waits
+# for the end of this.
 for ((waited = 0; waited < 300; waited++)); do
   if [[ -e $from/seen ]]; then
-    sleep 4
+    sleep 30
     break
   fi
   sleep 0.2

@@ -55,7 +55,9 @@ def envoy_front_end() -> EnvoyFrontEnd:
         front_network="their-other-network",
         address="serving.example.com",
     )
-    return EnvoyFrontEnd("mine", args, own_engine())
+    front_end = EnvoyFrontEnd("mine", args, own_engine())
+    front_end.accept([])
+    return front_end
 
 
 MAKERS: dict[str, Make] = {
@@ -67,8 +69,10 @@ MAKERS: dict[str, Make] = {
 
 
 def public_names(component: Component) -> list[str]:
-    # A node's provider and images are for the program that places something there; a resource is no output.
-    return sorted(name for name in type(component).__annotations__ if name not in ("provider", "images"))
+    # Resources are no outputs: a node's provider and images are for the program that places something there,
+    # and what was staged is to be waited for.
+    resources = ("provider", "images", "staged")
+    return sorted(name for name in type(component).__annotations__ if name not in resources)
 
 
 def run(deploy: Deploy, make: Make) -> Engine:

@@ -1,6 +1,11 @@
 """What no workflow may do: run the code of strangers with a secret, or with a token that can write."""
 
+import json
+import os
 import re
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -71,3 +76,60 @@ def test_every_stack_that_is_looked_at_is_committed() -> None:
         for job in WORKFLOWS[name]["jobs"].values():
             for stack in job.get("strategy", {}).get("matrix", {}).get("stack", []):
                 assert (CHECKOUT / f"Pulumi.{stack}.yaml").exists()
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_a_failed_step_is_not_hidden_by_a_pipe(name: str) -> None:
+    workflow = WORKFLOWS[name]
+    # GitHub adds pipefail where the shell is named, and there alone.
+    named = workflow.get("defaults", {}).get("run", {}).get("shell") == "bash"
+    pipes = [step["run"] for step in steps(workflow) if re.search(r"[^|]\|([^|]|$)", step.get("run", ""))]
+    assert named or not pipes
+
+
+needs_jq = pytest.mark.skipif(shutil.which("jq") is None, reason="jq is on GitHub's runners")
+
+# Writes down how it was called, and answers from files that are named for its first two arguments.
+GH = """#!/bin/bash
+printf '%s\\n' "$*" >>calls
+cp body.md sent.md 2>/dev/null
+[[ $1 == api && $* == *--method* && $* != *GET* ]] && exit 0
+cat "answer-$1" 2>/dev/null || exit "${GH_CODE:-0}"
+"""
+
+
+def run_step(folder: Path, workflow: str, step: str, answers: dict[str, list[object]], **env: str) -> int:
+    """The script of a step as a runner runs it, with a `gh` that gives these answers."""
+    [script] = [one["run"] for one in steps(WORKFLOWS[workflow]) if one.get("name") == step]
+    (folder / "gh").write_text(GH)
+    (folder / "gh").chmod(0o755)
+    for asked, answer in answers.items():
+        (folder / f"answer-{asked}").write_text(json.dumps(answer))
+    given = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "GH_REPO": "o/r", **env}
+    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+    return subprocess.run(command, cwd=folder, env=given, check=False, capture_output=True).returncode
+
+
+WRITE = "Write one comment, or renew it"
+KEEP = "Write one issue for the stack, renew it, or close it"
+
+
+@needs_jq
+def test_a_report_that_is_too_long_is_cut_between_characters(tmp_path: Path) -> None:
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "report.md").write_text("x" + "ß" * 70_000, encoding="utf-8")
+    pulls: list[object] = [{"number": 7, "head": {"sha": "s"}, "user": {"login": "somebody"}, "body": ""}]
+    env = {"RUN_ID": "1", "SHA": "s", "HEAD": "o:b", "MARK": "<!-- pr-check -->"}
+    assert run_step(tmp_path, "comment.yml", WRITE, {"api": pulls}, **env) == 0
+    sent = (tmp_path / "body.md").read_text(encoding="utf-8")
+    assert sent == "<!-- pr-check -->\n\nx" + "ß" * 63_999 + "\n"
+    assert "--method POST repos/o/r/issues/7/comments" in (tmp_path / "calls").read_text()
+
+
+@needs_jq
+def test_an_issue_is_not_made_twice_where_the_list_of_issues_cannot_be_had(tmp_path: Path) -> None:
+    (tmp_path / "drift.md").write_text("Drift in stack prod.\n")
+    assert run_step(tmp_path, "drift.yml", KEEP, {}, STACK="prod", GH_CODE="1") != 0
+    assert "issue create" not in (tmp_path / "calls").read_text()
+    assert run_step(tmp_path, "drift.yml", KEEP, {"issue": []}, STACK="prod") == 0
+    assert "issue create" in (tmp_path / "calls").read_text()

@@ -2,13 +2,15 @@
 
 import pytest
 
-from drills.checks import answered_at_the_end, between, failed_for_s, is_binomial
+from drills.checks import answered_at_the_end, between, failed_for_s, failing_after_s, is_binomial
 from drills.records import ANSWERED, Request
 from drills.stage import Traffic
 
 
 def _request(start_s: float, outcome: str = ANSWERED, duration_s: float = 0.5) -> Request:
-    return Request(start_s=start_s, duration_s=duration_s, outcome=outcome, served_by="a", version="1")
+    return Request(
+        due_s=start_s, start_s=start_s, duration_s=duration_s, outcome=outcome, served_by="a", version="1"
+    )
 
 
 def _traffic(*requests: Request) -> Traffic:
@@ -36,6 +38,11 @@ def test_a_share_of_nothing_is_refused() -> None:
 def test_requests_failed_from_the_start_of_the_first_to_the_end_of_the_last() -> None:
     assert failed_for_s(_traffic(_request(0))) == 0
     assert failed_for_s(_traffic(_request(0), _request(1, "503"), _request(2), _request(3, "503"))) == 2.5
+
+
+def test_how_long_requests_went_on_failing_is_counted_from_a_moment() -> None:
+    assert failing_after_s(_traffic(_request(0, "503"), _request(5)), 2) == 0
+    assert failing_after_s(_traffic(_request(0, "503"), _request(5, "503"), _request(6)), 2) == 3.5
 
 
 def test_only_answered_requests_that_lie_wholly_within_a_time_count_for_it() -> None:

@@ -59,9 +59,14 @@ class Said:
     said: str
 
 
-def run_script(*arguments: object, work: Path, patience_s: int = 30) -> Said:
+def run_script(*arguments: object, work: Path, patience_s: int = 30, put_back_s: int = 15) -> Said:
     """A function of the script that gives Envoy its files, as the containers run it."""
-    env = {**os.environ, "WORK": str(work), "PATIENCE_S": str(patience_s)}
+    env = {
+        **os.environ,
+        "WORK": str(work),
+        "PATIENCE_S": str(patience_s),
+        "PUT_BACK_S": str(put_back_s),
+    }
     begin = ["/bin/bash", "-c", f'set -euo pipefail; . {SCRIPT}; "$@"', "envoy"]
     done = subprocess.run(
         [*begin, *map(str, arguments)], env=env, capture_output=True, text=True, check=False

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import grpc
 
+from components.front_end_plan import ListenPorts
 from components.plan import REST_PORT, Endpoint, FrontEndPlan, PoolPlan
 from tests.envoy import stand_ins
 from tests.envoy.ground import ROOT, Ground, Said, envoy_command, run_script
@@ -177,6 +178,8 @@ class Site:
     ground: Ground
     log: Path
     backends: dict[str, Backend]
+    pid: int
+    """Envoy's."""
 
     def rest(
         self,
@@ -315,6 +318,8 @@ def site(
     ground = ground_below(folder)
     ports = {"rest_port": rest, "grpc_port": grpc_port, "metrics_port": metrics}
     plan = on_loopback(front_end(pools, settings={**ports, **(settings or {})}))
+    # No container is around it: what is published is where it listens.
+    plan = replace(plan, listens=ListenPorts(rest=rest, grpc=grpc_port, metrics=metrics))
     backends = {e.name: Backend(e, launch) for pool in plan.pools for e in pool.endpoints}
     log = folder / "envoy.log"
     config = ground.write(plan, ground.folder)
@@ -324,7 +329,7 @@ def site(
         for backend in backends.values():
             wait_for(f"{backend.name} answers", backend.is_up)
         with envoy_process(binary, config, log, prefix=prefix, workers=workers) as process:
-            made = Site(plan, ground, log, backends)
+            made = Site(plan, ground, log, backends, process.pid)
 
             def ready() -> bool:
                 assert process.poll() is None, log.read_text()

@@ -48,6 +48,10 @@ def asked_all_the_time(made: Site) -> Iterator[Sequence[Load]]:
         assert load.failures == []
 
 
+def files_of(made: Site) -> dict[str, str]:
+    return {path.name: path.read_text() for path in made.ground.folder.iterdir() if path.is_file()}
+
+
 def took(said: Said) -> None:
     assert said.code == 0, said.said
     assert "has taken it" in said.said
@@ -126,13 +130,13 @@ WRONG = {
 @pytest.mark.parametrize("wrong", WRONG)
 def test_what_envoy_refuses_is_named_and_taken_back(made: Site, wrong: str) -> None:
     spec = made.plan.spec.model_copy(update={"max_concurrent": 123})
-    before = {path.name: path.read_text() for path in made.ground.folder.iterdir()}
+    before = files_of(made)
     with asked_all_the_time(made):
         said = made.publish(replace(made.plan, spec=spec), WRONG[wrong], patience_s=5)
         assert said.code == 1
         assert f"Envoy refused: {WRONG[wrong][0]}\n" in said.said
         assert "the files from before are back" in said.said
-        assert {path.name: path.read_text() for path in made.ground.folder.iterdir()} == before
+        assert files_of(made) == before
         assert made.predict(TEXT).status == 200
         assert "max_requests::123" not in made.admin("/clusters").body.decode()
         took(made.publish(replace(made.plan, spec=spec)))
@@ -237,11 +241,37 @@ def test_files_are_staged_for_an_envoy_that_runs_on_them_and_else_in_use_at_once
 
 def test_files_that_envoy_has_taken_are_not_written_again(made: Site) -> None:
     def written() -> dict[str, int]:
-        return {path.name: path.stat().st_mtime_ns for path in made.ground.folder.iterdir()}
+        files = (path for path in made.ground.folder.iterdir() if path.is_file())
+        return {path.name: path.stat().st_mtime_ns for path in files}
 
     before = written()
     took(made.publish(made.plan))
     assert written() == before
+
+
+def test_what_is_put_back_is_what_envoy_took_last_and_not_what_a_killed_run_left_behind(made: Site) -> None:
+    def limited(to: int) -> FrontEndPlan:
+        return replace(made.plan, spec=made.plan.spec.model_copy(update={"max_concurrent": to}))
+
+    took(made.publish(limited(101)))
+    taken = files_of(made)
+    # As where the next run was killed once it had written what Envoy refuses.
+    routes = made.ground.folder / "rds-rest.yaml"
+    _, _, text = routes.read_text().partition("\n")
+    left = text.replace('cluster: "rest-vision"', 'cluster: "nope"')
+    refused = made.stat("http.rest.rds.rest.update_rejected")
+    (made.ground.folder / ".new").write_text(f'version_info: "left"\n{left}')
+    (made.ground.folder / ".new").rename(routes)
+    wait_for("the refusal", lambda: made.stat("http.rest.rds.rest.update_rejected") > refused)
+    said = made.publish(limited(102), WRONG["a cluster with a misspelt field"], patience_s=10)
+    assert said.code == 1
+    assert files_of(made) == taken
+    # And where the change is taken back in the stack file: Envoy's next start finds nothing refused.
+    (made.ground.folder / ".new").write_text(f'version_info: "left"\n{left}')
+    (made.ground.folder / ".new").rename(routes)
+    took(made.publish(limited(101)))
+    assert files_of(made) == taken
+    assert made.predict(TEXT).status == 200
 
 
 def test_an_envoy_that_does_not_answer_is_waited_for_and_then_said(made: Site, tmp_path: Path) -> None:

@@ -60,8 +60,9 @@ def test_what_was_just_deployed_has_not_drifted(drill: Drill) -> None:
     assert report(STACK, found).startswith(f"No drift in stack {STACK}")
 
 
+@pytest.mark.parametrize("name", ["models", "eds-rest-", "rds-rest.yaml"])
 def test_a_file_that_was_changed_on_a_volume_is_seen_though_pulumi_sees_nothing(
-    drill: Drill, tmp_path: Path
+    drill: Drill, tmp_path: Path, name: str
 ) -> None:
     resources = json.loads(DrillStack.of(drill).query("stack", "export"))["deployment"]["resources"]
     containers = [declared(one) for one in resources if one["type"] == "docker:index/container:Container"]
@@ -69,7 +70,7 @@ def test_a_file_that_was_changed_on_a_volume_is_seen_though_pulumi_sees_nothing(
         (one, file, text)
         for one in containers
         for file, text in one.files.items()
-        if file.startswith("/volume/models")
+        if file.startswith(f"/volume/{name}")
     )
     (tmp_path / "file").write_text(f"{text}# by hand\n")
     drill.engine.run("cp", str(tmp_path / "file"), f"{holder.name}:{file}")

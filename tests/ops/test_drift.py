@@ -160,6 +160,23 @@ def test_a_publishers_files_are_looked_for_on_its_volume_too() -> None:
     }
 
 
+def test_envoys_files_are_looked_for_on_its_volume_and_secret_ones_are_named() -> None:
+    staged = ("eds-rest-main.yaml", "cds.yaml", "rds-rest.yaml", "lds.yaml", "wanted")
+    secret = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270", "ciphertext": "v1:x"}
+    uploads = [
+        *({"file": f"/publish/then/{name}", "content": name} for name in staged),
+        {"file": "/publish/files/tls.key", "content": secret},
+    ]
+    publisher = {**RESOURCE, "inputs": {**RESOURCE["inputs"], "uploads": uploads}}
+    known = inspection.declared(publisher)
+    on_volume = {file: text for file, text in known.files.items() if file.startswith("/volume/")}
+    assert on_volume == {f"/volume/{name}": name for name in staged if name != "wanted"}
+    assert known.secret_files == ["/publish/files/tls.key"]
+    text = report("prod", Look(0, "", [], 1, [("prod.gpu-01-envoy-publisher", "/publish/files/tls.key")]))
+    assert text.startswith("No drift")
+    assert "Not compared, as they are secret: prod.gpu-01-envoy-publisher:/publish/files/tls.key.\n" in text
+
+
 @pytest.mark.parametrize("text", [None, "max_batch_size { value: 64 }\n"])
 def test_a_file_that_was_changed_or_is_gone_is_noticed(text: str | None) -> None:
     [(what, _, _)] = found(FakeEngine("default", text=text))

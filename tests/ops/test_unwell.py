@@ -87,8 +87,16 @@ def test_a_publisher_that_ended_well_is_well_and_one_that_did_not_is_shown(faile
     assert said(ended, failed=failed, config=PUBLISHER) == ""
     assert said({"Status": "exited", "ExitCode": 255}, failed=failed, config=PUBLISHER) == ""
     assert "c0 on node gpu-01: exited (exit code 0)" in said(ended, failed=failed)
-    gave_up = {"Status": "exited", "ExitCode": 1}
-    assert "c0 on node gpu-01: exited (exit code 1)" in said(gave_up, failed=failed, config=PUBLISHER)
+    for code in (1, 137, 141, 143):
+        gave_up = {"Status": "exited", "ExitCode": code, "Health": {"Log": [{"ExitCode": 1}]}}
+        shown = said(gave_up, failed=failed, config=PUBLISHER)
+        assert f"c0 on node gpu-01: exited (exit code {code})" in shown
+        lingered = {
+            "Status": "exited",
+            "ExitCode": code,
+            "Health": {"Log": [{"ExitCode": 1}, {"ExitCode": 0}]},
+        }
+        assert said(lingered, failed=failed, config=PUBLISHER) == ""
 
 
 def test_after_an_up_that_succeeded_one_that_starts_is_no_news_but_one_that_is_gone_is() -> None:

@@ -42,7 +42,7 @@ def sticky() -> Config:
 
 
 def autoscaled(**measure: int) -> Config:
-    nodes = {"pool": "a100", "cpus": 16, "autoscale": {"least": 1, "most": 4, **measure}}
+    nodes = {"pool": "a100", "cpus": 16, "autoscale": {"least": 2, "most": 4, **measure}}
     return changed(four_gpus(), "pools[0].nodes", nodes)
 
 
@@ -57,7 +57,7 @@ def every_config() -> dict[str, Config]:
         "gpu": autoscaled(gpu_percent=80),
         "queue": autoscaled(queue_ms=20),
         "host": with_volume(host_path=True),
-        "image": with_volume(image="models:1"),
+        "image": with_volume(image="models:1.0.0"),
         "tls": changed(four_gpus(), "front_end", {"tls_secret": "serving-tls"}),
         "keys": changed(
             four_gpus(), "front_end", {"api_keys_secret": "keys", "rate_limit": {"per_second": 10}}
@@ -114,7 +114,7 @@ def test_envoy_asks_for_no_gpu_and_goes_to_no_gpu_node() -> None:
 
 
 def test_nobody_hands_out_gpus_past_the_scheduler() -> None:
-    manifest = made(with_volume(image="models:1"))["main"]
+    manifest = made(with_volume(image="models:1.0.0"))["main"]
     assert "NVIDIA_VISIBLE_DEVICES" not in {each["name"] for each in container(manifest)["env"]}
     (unpacker,) = pod(manifest)["initContainers"]
     assert unpacker["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
@@ -224,6 +224,7 @@ def test_envoy_is_replaced_where_there_are_other_clusters() -> None:
             "name": "text",
             "models": [{"name": "tagger", "path": "/tagger"}],
             "nodes": {"pool": "a100", "replicas": 1, "cpus": 4},
+            "single": True,
         },
     ]
     one, two = plan(four_gpus()).front_end.envoy, plan(both).front_end.envoy
@@ -258,6 +259,49 @@ def test_pods_that_users_stick_to_have_names_that_stay() -> None:
     assert addresses == [f"test-main-{n}.test-main.serving.svc.cluster.local" for n in range(4)]
 
 
+def helped(**traffic: object) -> Config:
+    config = changed(four_gpus(), "pools[0].nodes.replicas", 3)
+    first = {**config["pools"][0], "traffic": traffic}
+    second = {**config["pools"][0], "name": "second", "nodes": {"pool": "a100", "replicas": 1, "cpus": 8}}
+    return {**config, "pools": [first, second]}
+
+
+def hosts(cluster: Json) -> list[tuple[int, str]]:
+    """Priority and host of each name that a cluster asks for."""
+    return [
+        (
+            group.get("priority", 0),
+            str(endpoint["endpoint"]["address"]["socket_address"]["address"]).partition(".")[0],
+        )
+        for group in cluster["load_assignment"]["endpoints"]
+        for endpoint in group["lb_endpoints"]
+    ]
+
+
+def test_a_standby_is_the_second_choice_behind_a_name_of_its_own() -> None:
+    assert hosts(clusters(helped(standby={"pool": "second"}))["rest-main"]) == [
+        (0, "test-main"),
+        (1, "test-second"),
+    ]
+
+
+def test_a_dedicated_pool_has_pods_and_a_name_of_its_own_and_gets_what_its_header_marks() -> None:
+    config = helped(dedicated=[{"pool": "second", "header": {"name": "x-class", "value": "hot"}}])
+    every = made(config)
+    assert every["second"]["spec"]["selector"] != every["main"]["spec"]["selector"]
+    routes = yaml.safe_load(every["envoy-files"]["data"]["rds-rest.yaml"])["resources"][0]
+    marked = [
+        route["route"]["cluster"]
+        for host in routes["virtual_hosts"]
+        for route in host["routes"]
+        if any(header["name"] == "x-class" for header in route["match"].get("headers", []))
+    ]
+    assert marked
+    for name in set(marked):
+        # Those of the pool itself come second: while the dedicated ones are down, they answer.
+        assert hosts(clusters(config)[name]) == [(0, "test-second"), (1, "test-main")]
+
+
 def test_retries_are_allowed_for_as_many_pods_as_there_are() -> None:
     (thresholds,) = clusters(four_gpus())["rest-main"]["circuit_breakers"]["thresholds"]
     assert thresholds["retry_budget"]["budget_percent"] == {"value": 50.0}
@@ -268,7 +312,7 @@ def test_an_autoscaler_owns_the_number_of_pods() -> None:
     assert "replicas" not in made(config)["main"]["spec"]
     assert "replicas" not in made(config)["envoy"]["spec"]
     spec = made(config)["main-autoscaler"]["spec"]
-    assert (spec["minReplicas"], spec["maxReplicas"]) == (1, 4)
+    assert (spec["minReplicas"], spec["maxReplicas"]) == (2, 4)
     assert spec["metrics"] == [
         {
             "type": "Resource",
@@ -358,7 +402,7 @@ def test_api_keys_are_a_file_in_a_secret_that_the_cluster_has_and_nothing_passes
     [
         ({"claim": "models"}, {"name": "models", "mountPath": "/models/resnet50", "subPath": "resnet50"}),
         ({"host_path": True}, {"name": "models-0", "mountPath": "/models/resnet50"}),
-        ({"image": "models:1"}, {"name": "models", "mountPath": "/models"}),
+        ({"image": "models:1.0.0"}, {"name": "models", "mountPath": "/models"}),
     ],
 )
 def test_a_server_only_reads_its_models(volume: dict[str, object], mounted: Json) -> None:

@@ -44,21 +44,42 @@ def test_a_reader_that_has_a_file_open_keeps_the_whole_old_text(publisher: Publi
     assert publisher.held() == {"a.config": "new"}
 
 
-def test_what_the_last_generations_used_stays_and_older_files_go(publisher: Publisher) -> None:
-    for number in range(12):
-        publisher.upload({f"batching-{number}.config": str(number), "fixed.config": str(number)})
-        publisher.run()
+def published_before(publisher: Publisher, numbers: range) -> None:
+    """Generations of one file each, as they are remembered."""
+    lines = [f"batching-{number}.config fixed.config" for number in numbers]
+    (publisher.volume / ".generations").write_text("".join(f"{line}\n" for line in lines))
+    for number in numbers:
+        (publisher.volume / f"batching-{number}.config").write_text(str(number))
+
+
+def test_an_instance_that_was_not_rolled_finds_its_file_however_often_others_were_published(
+    publisher: Publisher,
+) -> None:
+    published_before(publisher, range(900))
+    publisher.upload({"batching-new.config": "new", "fixed.config": "new"})
+    publisher.run()
+    assert publisher.held()["batching-0.config"] == "0"
+
+
+def test_a_volume_does_not_grow_for_ever(publisher: Publisher) -> None:
+    published_before(publisher, range(1000))
+    publisher.upload({"batching-new.config": "new", "fixed.config": "new"})
+    publisher.run()
     assert publisher.held() == {
-        "fixed.config": "11",
-        **{f"batching-{number}.config": str(number) for number in range(2, 12)},
+        "fixed.config": "new",
+        "batching-new.config": "new",
+        **{f"batching-{number}.config": str(number) for number in range(1, 1000)},
     }
 
 
 def test_a_generation_that_comes_back_is_the_newest_again(publisher: Publisher) -> None:
-    for number in (*range(9), 0, *range(9, 15)):
-        publisher.upload({f"{number}.config": str(number)})
+    published_before(publisher, range(1000))
+    for name in ("batching-0", "batching-new"):
+        publisher.upload({f"{name}.config": "0", "fixed.config": "0"})
         publisher.run()
-    assert set(publisher.held()) == {f"{number}.config" for number in (0, *range(6, 15))}
+    held = publisher.held()
+    assert "batching-0.config" in held
+    assert "batching-1.config" not in held
 
 
 def test_publishing_the_same_again_changes_nothing(publisher: Publisher) -> None:
@@ -70,10 +91,23 @@ def test_publishing_the_same_again_changes_nothing(publisher: Publisher) -> None
 
 def test_a_file_that_somebody_else_put_there_is_left_alone(publisher: Publisher) -> None:
     (publisher.volume / "theirs").write_text("x")
-    for number in range(12):
+    published_before(publisher, range(1000))
+    for number in range(2):
         publisher.upload({f"{number}.config": str(number)})
         publisher.run()
     assert publisher.held()["theirs"] == "x"
+
+
+def test_what_only_its_owner_may_read_is_left_on_the_volume_alone(publisher: Publisher) -> None:
+    modes = {"tls.key": "0600"}
+    publisher.upload({"a.config": "text", "tls.key": "secret"}, modes=modes)
+    assert publisher.run()[0] is None
+    left = [file.name for file in (publisher.uploaded / "files").iterdir()]
+    assert (publisher.held()["tls.key"], left) == ("secret", ["a.config"])
+    # Nor does one that fails keep it.
+    publisher.upload({"a.config": "text", "tls.key": "secret"}, then='fail "no"', modes=modes)
+    assert publisher.run()[0] == 1
+    assert [file.name for file in (publisher.uploaded / "files").iterdir()] == ["a.config"]
 
 
 def test_it_fails_and_never_says_done_where_a_file_cannot_be_put(publisher: Publisher) -> None:
