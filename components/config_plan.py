@@ -32,10 +32,42 @@ def config_volume(stack: str, node: str, pool: str) -> str:
     return f"{stack}.{node}-{pool}-config"
 
 
+def front_end_volume(stack: str, node: str) -> str:
+    """The volume with the files of a node's Envoy."""
+    return f"{stack}.{node}-envoy-config"
+
+
+def front_end_config(stack: str, node: str, *, address: IPv4Address, image: str, said: Labels) -> ConfigPlan:
+    """Where the files of a node's Envoy are; `said` are the labels of what stages them there."""
+    return ConfigPlan(
+        name=f"{node}-envoy-config",
+        former_name=None,
+        node=node,
+        pool="",
+        volume=front_end_volume(stack, node),
+        container=f"{stack}.{node}-envoy-publisher",
+        address=address,
+        image=image,
+        volume_labels=labels(stack, {"node": node, "role": "config"}),
+        labels=said,
+    )
+
+
 def config_plan(
-    stack: str, owner: str, node: str, pool: str, *, former: tuple[str, str], address: IPv4Address, image: str
+    stack: str,
+    owner: str,
+    node: str,
+    pool: str,
+    *,
+    former: tuple[str, str],
+    address: IPv4Address,
+    image: str,
+    unavailable: int = 1,
 ) -> ConfigPlan:
-    """Where the files of a pool's servers on a node are; `former` are the names of both before."""
+    """Where the files of a pool's servers on a node are; `former` are the names of both before.
+
+    `unavailable` is how many of them may be away at once: said on a label, since nobody misses what has it.
+    """
     name, before = f"{node}-{pool}", "-".join(former)
     return ConfigPlan(
         name=f"{name}-config",
@@ -48,5 +80,14 @@ def config_plan(
         image=image,
         # Only what never changes under one name: a volume cannot be labelled anew.
         volume_labels=labels(stack, {"node": node, "role": "config"}),
-        labels=labels(stack, {"owner": owner, "node": node, "role": "publisher", "pool": pool}),
+        labels=labels(
+            stack,
+            {
+                "owner": owner,
+                "node": node,
+                "role": "publisher",
+                "pool": pool,
+                **({"max-unavailable": str(unavailable)} if unavailable > 1 else {}),
+            },
+        ),
     )

@@ -2,13 +2,14 @@
 
 import hashlib
 import shlex
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pulumi
 
 from components.config_volume import ConfigVolumeArgs, PublishedFile, script
 from components.container import Attachment
+from components.drain import drain_files, ends_drains
 from components.envoy_config import CONFIG_FOLDER, ENVOY_BINARY
 from components.envoy_edge import EDGE_FILES, edge_files, secret_files
 from components.envoy_files import bootstrap_file, envoy_files
@@ -50,6 +51,7 @@ class Delivery:
         ]
         # Certificates and keys go with the bootstrap: Envoy reads them again by itself.
         files = {bootstrap: PublishedFile(text=text), **private_files(plan, self.secrets)}
+        files |= {name: PublishedFile(text=text) for name, text in drain_files(plan).items()}
         return ConfigVolumeArgs(
             plan=plan.config,
             files=files,
@@ -62,8 +64,11 @@ class Delivery:
             image=self.image,
         )
 
-    def acceptance(self) -> ConfigVolumeArgs:
-        """Waits until Envoy has taken what is staged, in the order in which no request is lost."""
+    def acceptance(self, replaced_by: Sequence[str] = ()) -> ConfigVolumeArgs:
+        """Waits until Envoy has taken what is staged, in the order in which no request is lost.
+
+        `replaced_by` are digests of what replaces the instances: once any was, nobody may be left drained.
+        """
         apply = f'apply "$volume/.next" "$volume" {_words(self._envoy)}'
         used = {*edge_files(self.plan), *(file.name for file in secret_files(self.plan))}
         # A key that nobody uses any more is in nobody's way, until somebody finds it.
@@ -73,9 +78,11 @@ class Delivery:
                 self.plan.config, container=self.plan.acceptance, labels=self.plan.acceptance_labels
             ),
             files={},
-            then=_script([f'{apply} || fail "Envoy did not take the files"', *unused]),
+            then=_script(
+                [ends_drains("$volume"), f'{apply} || fail "Envoy did not take the files"', *unused]
+            ),
             # Other files, another container: this one must look again.
-            then_files={"wanted": _digest(envoy_files(self.plan))},
+            then_files={"wanted": _digest([*envoy_files(self.plan).values(), *replaced_by])},
             attachments=[Attachment(network=self.network, address=str(self.plan.acceptance_address))],
             patience_s=_PATIENCE_S,
             image=self.image,
@@ -108,5 +115,5 @@ def _words(values: tuple[object, ...]) -> str:
     return shlex.join(str(value) for value in values)
 
 
-def _digest(files: Mapping[str, str]) -> str:
-    return hashlib.sha256("".join(files.values()).encode()).hexdigest() + "\n"
+def _digest(texts: Sequence[str]) -> str:
+    return hashlib.sha256("".join(texts).encode()).hexdigest() + "\n"

@@ -11,6 +11,7 @@ from pack.resource import Resource
 
 LABEL = "tf-serving."
 Role = Literal["server", "front-end", "publisher", "other"]
+_ONE_SHOTS = ("publisher", "acceptance", "drain")  # what does its work and ends, by its label
 _SERVER = "tensorflow_model_server"
 _SERVER_FLAGS = ("model_config_file", "model_base_path", "model_name", "rest_api_port")
 
@@ -182,8 +183,8 @@ class Workload:
             return "publisher" if self._is_one_shot else "server"
         said = self.label("role")
         if self._runs_envoy or said == "front-end":
-            return "publisher" if said in ("publisher", "acceptance") else "front-end"
-        return "publisher" if said in ("publisher", "acceptance") else "other"
+            return "publisher" if said in _ONE_SHOTS else "front-end"
+        return "publisher" if said in _ONE_SHOTS else "other"
 
     @property
     def is_server(self) -> bool:
@@ -203,7 +204,7 @@ class Workload:
     @cached_property
     def _is_one_shot(self) -> bool:
         """Whether the server's image only lends its shell: the entrypoint is another program's."""
-        named = self.label("role") == "publisher"
+        named = self.label("role") in _ONE_SHOTS
         program = self.entrypoint[0].rpartition("/")[2] if self.entrypoint else ""
         starts_one = any(name in word for word in self.command for name in (_SERVER, "tf_serving_entrypoint"))
         return named and program in ("bash", "sh") and not starts_one and not self.gpus
