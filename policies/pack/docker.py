@@ -180,10 +180,11 @@ def _ports(reader: Reader, props: Mapping[str, object]) -> Iterator[Port]:
 def _mounts(reader: Reader, props: Mapping[str, object]) -> Iterator[Mount]:
     for at, item in reader.objects(props.get("mounts"), "mounts", "mounts"):
         kind = reader.text(item.get("type"), f"{at}.type", "mounts")
+        device = _folder_of_the_node(reader, item, at)
         yield Mount(
             path=at,
-            kind=_MOUNT_KINDS.get(kind or "", "other"),
-            source=reader.text(item.get("source"), f"{at}.source", "mounts") or "",
+            kind="bind" if device else _MOUNT_KINDS.get(kind or "", "other"),
+            source=device or reader.text(item.get("source"), f"{at}.source", "mounts") or "",
             target=reader.text(item.get("target"), f"{at}.target", "mounts") or "",
             read_only=bool(reader.flag(item.get("readOnly"), f"{at}.readOnly", "mounts")),
         )
@@ -197,6 +198,21 @@ def _mounts(reader: Reader, props: Mapping[str, object]) -> Iterator[Mount]:
             target=reader.text(item.get("containerPath"), f"{at}.containerPath", "mounts") or "",
             read_only=bool(reader.flag(item.get("readOnly"), f"{at}.readOnly", "mounts")),
         )
+
+
+def _folder_of_the_node(reader: Reader, mount: Mapping[str, object], path: str) -> str | None:
+    """The folder behind a volume that is one of the node's under another name."""
+    at = f"{path}.volumeOptions"
+    options = reader.mapping(mount.get("volumeOptions"), at, "mounts")
+    return bound_folder(reader, options.get("driverOptions"), f"{at}.driverOptions", "mounts")
+
+
+def bound_folder(reader: Reader, driver_options: object, path: str, field: str) -> str | None:
+    """What the options of a volume's driver bind (`type: none, o: bind, device: /srv`); None for others."""
+    options = reader.mapping(driver_options, path, field)
+    how = reader.text(options.get("o"), f"{path}.o", field) or ""
+    device = reader.text(options.get("device"), f"{path}.device", field) or ""
+    return device if device.startswith("/") and "bind" in how.split(",") else None
 
 
 def _files(reader: Reader, props: Mapping[str, object]) -> dict[str, str]:
@@ -228,21 +244,42 @@ def _security(reader: Reader, props: Mapping[str, object]) -> Security:
         return reader.text(props.get(name), name, "security") or ""
 
     capabilities = reader.mapping(props.get("capabilities"), "capabilities", "security")
-    options = reader.texts(props.get("securityOpts"), "securityOpts", "security")
+    modes = {name: said(f"{name}Mode") for name in ("network", "pid", "ipc")}
+    options = list(_security_options(reader, props))
+    gains = [value for _, name, value in options if name == "no-new-privileges"]
     return Security(
         privileged=bool(reader.flag(props.get("privileged"), "privileged", "security")),
-        host_network=said("networkMode") == "host",
-        host_pid=said("pidMode") == "host",
-        host_ipc=said("ipcMode") == "host",
+        host_network=modes["network"] == "host",
+        host_pid=modes["pid"] == "host",
+        host_ipc=modes["ipc"] == "host",
+        host_users="usernsMode: host" if said("usernsMode") == "host" else None,
+        joined={name: mode for name, mode in modes.items() if mode.startswith("container:")},
+        unconfined=tuple(
+            f"{path}: {name}={value}" for path, name, value in options if value in _UNCONFINED.get(name, ())
+        ),
         user=reader.text(props.get("user"), "user", "security"),
         read_only_root=bool(reader.flag(props.get("readOnly"), "readOnly", "security")),
-        no_new_privileges=any(option.replace("=", ":") in _NO_NEW_PRIVILEGES for option in options),
+        no_new_privileges=gains[-1:] in ([""], ["true"]),  # the engine takes the last one
         capabilities_added=reader.texts(capabilities.get("adds"), "capabilities.adds", "security"),
         capabilities_dropped=reader.texts(capabilities.get("drops"), "capabilities.drops", "security"),
     )
 
 
-_NO_NEW_PRIVILEGES = ("no-new-privileges", "no-new-privileges:true")
+# What switches off the engine's filter of system calls, its profile, SELinux, and the masks over /proc.
+_UNCONFINED: Mapping[str, tuple[str, ...]] = {
+    "seccomp": ("unconfined",),
+    "apparmor": ("unconfined",),
+    "systempaths": ("unconfined",),
+    "label": ("disable", "type:spc_t"),
+}
+
+
+def _security_options(reader: Reader, props: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
+    """Where each one stands, its name and its value; `:` is the old way to write `=`."""
+    for path, item in reader.items(props.get("securityOpts"), "securityOpts", "security"):
+        text = reader.text(item, path, "security") or ""
+        name, _, value = text.partition("=" if "=" in text else ":")
+        yield path, name, value
 
 
 def _probe(reader: Reader, props: Mapping[str, object]) -> Probe | None:

@@ -8,9 +8,14 @@ from pack.stack import Stack, matters
 
 
 def judge(rule: Rule, stack: Stack, params: Params) -> Iterator[Finding]:
-    """What a rule finds; a defect of the rule itself is a violation too, and stops no other rule."""
+    """What a rule finds, each once; a defect of the rule is a violation too, and stops no other rule."""
+    told: set[tuple[str, str]] = set()
     try:
-        yield from rule.check(stack, params)
+        for finding in rule.check(stack, params):
+            key = (finding.resource.urn, finding.what)
+            if key not in told:  # of what is unknown as a whole every part is asked for
+                told.add(key)
+                yield finding
     except Exception as error:  # noqa: BLE001 - whatever a rule did not expect must not let a resource pass
         resource = stack.resources[0]
         yield Finding(

@@ -1,7 +1,7 @@
 """Views of the containers of a pod template, and of services, from Kubernetes resources."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pack.reading import Reader, Unread
@@ -20,8 +20,19 @@ _TEMPLATES: Mapping[str, tuple[str, ...]] = {
     "Job": ("spec", "template"),
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
 }
+# Fields of the view that a container's own properties tell.
+_OF_A_CONTAINER = (
+    "template", "image", "command", "env", "gpus", "memory", "cpus", "ports", "mounts", "security", "probe"
+)  # fmt: skip
 _GPU_RESOURCE = re.compile(r"nvidia\.com/(gpu|mig-.+|gpu\..+)$")
 _VISIBLE = "NVIDIA_VISIBLE_DEVICES"
+# Parts of a security context that say how a container is confined, and what switches each off.
+_CONFINEMENT = (
+    ("seccompProfile", "type", "Unconfined"),
+    ("appArmorProfile", "type", "Unconfined"),
+    ("seLinuxOptions", "type", "spc_t"),
+)
+_APPARMOR = "container.apparmor.security.beta.kubernetes.io/"
 _NEVER_WRITTEN = ("configMap", "secret", "projected", "downwardAPI", "image")
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$")
 _MIB = 2.0**20
@@ -70,11 +81,13 @@ def workloads(resource: Resource) -> Iterator[Workload]:
     for step in _TEMPLATES[found]:
         path = f"{path}.{step}".lstrip(".")
         template = reader.mapping(template.get(step), path, "template")
+    if unknown := reader.unread.get("template"):
+        reader.unread["labels"] = list(unknown)
     spec_path = f"{path}.spec".lstrip(".")
     spec = reader.mapping(template.get("spec"), spec_path, "template")
     owner = reader.mapping(resource.props.get("metadata"), "metadata", "labels")
     metadata = reader.mapping(template.get("metadata"), f"{path}.metadata".lstrip("."), "labels")
-    top = reader.mapping(resource.props.get("spec"), "spec", "template")
+    top = reader.mapping(resource.props.get("spec"), "spec", "replicas")
     replicas = reader.whole(top.get("replicas"), "spec.replicas", "replicas")
     labels = {**_texts(reader, owner, "labels"), **_texts(reader, metadata, "labels")}
     pod = _Pod(
@@ -86,9 +99,14 @@ def workloads(resource: Resource) -> Iterator[Workload]:
         common=reader,
     )
     for section, first in (("initContainers", True), ("containers", False)):
-        at = f"{spec_path}.{section}"
-        for place, container in reader.objects(spec.get(section), at, "template"):
-            yield pod.container(container, place, init=first)
+        for place, given in reader.items(spec.get(section), f"{spec_path}.{section}", "template"):
+            if given is not None:
+                own = Reader()
+                container = own.mapping(given, place, "template")
+                yield pod.container(container, place, init=first, unread=own.unread.get("template", ()))
+    # What cannot be read may hold any containers: one stands for all of them.
+    if unknown := reader.unread.get("template"):
+        yield pod.container({}, spec_path, init=False, unread=unknown)
 
 
 def config_map(resource: Resource) -> tuple[str, dict[str, str]] | None:
@@ -138,15 +156,21 @@ class _Pod:
     replicas: int
     common: Reader
 
-    def container(self, props: Mapping[str, object], path: str, *, init: bool) -> Workload:
+    def container(
+        self, props: Mapping[str, object], path: str, *, init: bool, unread: Sequence[Unread] = ()
+    ) -> Workload:
+        """The view of one; `unread` is why nothing of it can be read."""
         # What the pod as a whole does not tell, none of its containers tells.
-        reader = Reader({name: list(found) for name, found in self.common.unread.items()})
+        of_pod = {name: list(found) for name, found in self.common.unread.items() if name != "template"}
+        reader = Reader(of_pod)
+        for name in _OF_A_CONTAINER if unread else ():
+            reader.unread.setdefault(name, []).extend(unread)
         env = _env(reader, props, path)
         own = reader.text(props.get("name"), f"{path}.name", "name") or path
         return Workload(
             target="kubernetes",
             resource=self.resource,
-            name=f"{self.resource.name}/{own}",
+            name=self.resource.name if path == self.path else f"{self.resource.name}/{own}",
             machine=None,
             props=props,
             image=reader.text(props.get("image"), f"{path}.image", "image"),
@@ -175,23 +199,37 @@ class _Pod:
         )
 
     def _security(self, reader: Reader, props: Mapping[str, object], path: str) -> Security:
-        at = f"{path}.securityContext"
-        of_pod = reader.mapping(self.spec.get("securityContext"), f"{self.path}.securityContext", "security")
+        at, of_pod_at = f"{path}.securityContext", f"{self.path}.securityContext"
+        of_pod = reader.mapping(self.spec.get("securityContext"), of_pod_at, "security")
         own = reader.mapping(props.get("securityContext"), at, "security")
         capabilities = reader.mapping(own.get("capabilities"), f"{at}.capabilities", "security")
 
-        def host(name: str) -> bool:
-            return bool(reader.flag(self.spec.get(name), f"{self.path}.{name}", "security"))
+        def host(name: str) -> bool | None:
+            return reader.flag(self.spec.get(name), f"{self.path}.{name}", "security")
 
         def said(name: str) -> bool | None:
             return reader.flag(own.get(name), f"{at}.{name}", "security")
 
+        def unconfined() -> Iterator[str]:
+            for name, key, off in _CONFINEMENT:
+                where, holder = (at, own) if own.get(name) is not None else (of_pod_at, of_pod)
+                profile = reader.mapping(holder.get(name), f"{where}.{name}", "security")
+                if reader.text(profile.get(key), f"{where}.{name}.{key}", "security") == off:
+                    yield f"{where}.{name}.{key}: {off}"
+            if reader.text(own.get("procMount"), f"{at}.procMount", "security") == "Unmasked":
+                yield f"{at}.procMount: Unmasked"
+            annotation = f"{_APPARMOR}{props.get('name')}"
+            if self.labels.get(annotation) == "unconfined":
+                yield f"annotation {annotation}: unconfined"
+
         user = own.get("runAsUser", of_pod.get("runAsUser"))
         return Security(
             privileged=bool(said("privileged")),
-            host_network=host("hostNetwork"),
-            host_pid=host("hostPID"),
-            host_ipc=host("hostIPC"),
+            host_network=bool(host("hostNetwork")),
+            host_pid=bool(host("hostPID")),
+            host_ipc=bool(host("hostIPC")),
+            host_users=f"{self.path}.hostUsers: true" if host("hostUsers") else None,
+            unconfined=tuple(unconfined()),
             user=reader.text(user, f"{at}.runAsUser", "security"),
             read_only_root=bool(said("readOnlyRootFilesystem")),
             no_new_privileges=said("allowPrivilegeEscalation") is False,

@@ -13,6 +13,8 @@ LABEL = "tf-serving."
 Role = Literal["server", "front-end", "publisher", "other"]
 _ONE_SHOTS = ("publisher", "acceptance", "drain")  # what does its work and ends, by its label
 _SERVER = "tensorflow_model_server"
+_ONE_SHOTS = ("publisher", "acceptance", "drain")
+"""Roles of containers that do one thing and end."""
 _SERVER_FLAGS = ("model_config_file", "model_base_path", "model_name", "rest_api_port")
 
 
@@ -78,6 +80,12 @@ class Security:
     host_network: bool = False
     host_pid: bool = False
     host_ipc: bool = False
+    host_users: str | None = None
+    """What makes root inside it root on its node, where the node would keep the two apart."""
+    joined: Mapping[str, str] = field(default_factory=dict)
+    """Namespaces of another container, by kind: `network`, `pid`, `ipc`."""
+    unconfined: tuple[str, ...] = ()
+    """What takes away the confinement that a container has by default: where, and the value."""
     user: str | None = None
     read_only_root: bool = False
     no_new_privileges: bool = False

@@ -25,8 +25,10 @@ _ABOUT_GPU_MEMORY = re.compile(
 
 
 def check(stack: Stack, _params: Params) -> Iterator[Finding]:
-    """Each server by itself."""
-    for server in stack.servers:
+    """Each server by itself, and what may be one."""
+    for server in stack.workloads:
+        if not (server.is_server or server.unread.get("template")):
+            continue
         if not (server.gpus or server.unread.get("gpus")):
             continue
         yield from unread(server, "env", "GPU memory", _PLAIN)

@@ -19,7 +19,8 @@ def check(stack: Stack, _params: Params) -> Iterator[Finding]:
     beside_a_server = any(workload.is_server for workload in stack.workloads)
     for workload in stack.workloads:
         ours = workload.role in _OURS or (workload.target == "kubernetes" and beside_a_server)
-        if not ours or workload.is_exempt_from(NAME):
+        may_be_ours = workload.unread.get("template")
+        if not (ours or may_be_ours) or workload.is_exempt_from(NAME):
             continue
         yield from unread(workload, "memory", "Memory", _PLAIN)
         if workload.target == "docker":
@@ -34,7 +35,8 @@ def _has_limit(workload: Workload) -> bool:
 
 def _unknown(workload: Workload, name: str) -> bool:
     """Whether a property was reported as unread already."""
-    return any(name in found.path for found in workload.unread.get("memory", ()))
+    whole = workload.unread.get("template")
+    return bool(whole) or any(name in found.path for found in workload.unread.get("memory", ()))
 
 
 def _docker(workload: Workload) -> Iterator[Finding]:

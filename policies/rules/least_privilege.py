@@ -1,8 +1,11 @@
 """A container may do what it needs, and nothing that makes it root on its node."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
+from posixpath import normpath
 
+from pack.docker import bound_folder
+from pack.reading import Reader
 from pack.rule import EVERYWHERE, Finding, Params, Rule, about, unread
 from pack.stack import Stack
 from pack.workload import Mount, Workload
@@ -11,6 +14,7 @@ NAME = "least-privilege"
 _PLAIN = "give it as a plain value: what a container may do must be known before it is made"
 _CAPABILITIES = ("CAP_CHOWN",)
 _WRITABLE = ("/tmp", "/dev/shm")  # noqa: S108 - what a server may write to
+VOLUME = "docker:index/volume:Volume"
 _SOCKETS = tuple(
     PurePosixPath(f"{folder}/{name}")
     for folder in ("/run", "/var/run")
@@ -22,6 +26,12 @@ _SOCKETS = tuple(
         "docker/containerd/containerd.sock",
     )
 )
+_SOCKET_NAMES = {socket.name for socket in _SOCKETS}
+_JOINED = {
+    "network": "it has that one's addresses, and reaches pages on its loopback (Envoy's admin page)",
+    "pid": "it sees that one's programs, their files and variables, and can end them",
+    "ipc": "it reads and writes that one's memory",
+}
 
 
 def check(stack: Stack, params: Params) -> Iterator[Finding]:
@@ -32,12 +42,20 @@ def check(stack: Stack, params: Params) -> Iterator[Finding]:
         for name, what in (("security", "Privilege"), ("mounts", "Mount"), ("networks", "Network")):
             yield from unread(workload, name, what, _PLAIN)
         yield from _own_namespaces(workload)
+        yield from _is_confined(workload)
         yield from _capabilities(workload, params)
         yield from _gains_nothing(workload)
         for mount in workload.mounts:
-            yield from _no_engine(workload, mount)
-            if workload.is_server:
-                yield from _read_only(workload, mount, params)
+            if mount.kind == "bind" and _reaches_an_engine(mount.source):
+                what = f"{mount.path}: {mount.source}: {_ENGINE}"
+                yield about(workload, what, f"remove the mount{_or_exempt(workload)}")
+            yield from _read_only(workload, mount, params)
+    for volume in stack.of_type(VOLUME):
+        where = "driverOpts"
+        source = bound_folder(Reader(), volume.props.get(where), where, "mounts")
+        if source and _reaches_an_engine(source):
+            what = f"{volume.name}: {where}.device: {source}: {_ENGINE}"
+            yield Finding(resource=volume, what=what, fix="bind a folder of its own")
 
 
 def _own_namespaces(workload: Workload) -> Iterator[Finding]:
@@ -53,6 +71,18 @@ def _own_namespaces(workload: Workload) -> Iterator[Finding]:
         if shared:
             what = f"{name}: host: it reaches other programs of its node"
             yield about(workload, what, f"remove the {name} mode{_or_exempt(workload)}")
+    for name, mode in security.joined.items():
+        what = f"{name}: {mode}: {_JOINED[name]}"
+        yield about(workload, what, f"remove the {name} mode{_or_exempt(workload)}")
+    if security.host_users:
+        what = f"{security.host_users}: root in it is root on its node, also where the node keeps them apart"
+        yield about(workload, what, f"remove it{_or_exempt(workload)}")
+
+
+def _is_confined(workload: Workload) -> Iterator[Finding]:
+    for what in workload.security.unconfined:
+        fix = f"remove it: the default stands between it and the kernel{_or_exempt(workload)}"
+        yield about(workload, f"{what}: it may ask anything of the kernel of its node", fix)
 
 
 def _capabilities(workload: Workload, params: Params) -> Iterator[Finding]:
@@ -84,25 +114,40 @@ def _gains_nothing(workload: Workload) -> Iterator[Finding]:
         yield about(workload, what, "set securityContext.allowPrivilegeEscalation to false")
 
 
-def _no_engine(workload: Workload, mount: Mount) -> Iterator[Finding]:
-    """Whoever reaches an engine's socket is root on the node; read-only changes nothing about that."""
-    if mount.kind != "bind" or not mount.source.startswith("/"):
-        return
-    source = PurePosixPath(mount.source)
-    if any(socket == source or source in socket.parents for socket in _SOCKETS):
-        what = f"{mount.path}: {mount.source}: whoever reaches the engine's socket is root on the node"
-        yield about(workload, what, f"remove the mount{_or_exempt(workload)}")
+_ENGINE = "whoever reaches the engine's socket is root on the node"
 
 
-def _read_only(server: Workload, mount: Mount, params: Params) -> Iterator[Finding]:
-    """A server reads models and configuration, and writes neither."""
+def _reaches_an_engine(source: str) -> bool:
+    """Whether a path of the node is, or holds, an engine's socket; read-only changes nothing about that."""
+    if not source.startswith("/"):
+        return False
+    path = _path(source)
+    return path.name in _SOCKET_NAMES or any(path in socket.parents for socket in _SOCKETS)
+
+
+def _path(text: str) -> PurePosixPath:
+    """Without `.`, `..` and the second slash that POSIX lets a path begin with."""
+    return PurePosixPath("/" + normpath(text).lstrip("/"))
+
+
+def _read_only(workload: Workload, mount: Mount, params: Params) -> Iterator[Finding]:
+    """A server writes neither models nor configuration, and nobody writes to folders of the node."""
     if mount.read_only or mount.kind not in ("bind", "volume"):
         return
-    writable = [PurePosixPath(path) for path in params.texts("writableFolders", _WRITABLE)]
-    target = PurePosixPath(mount.target)
-    if not any(folder == target or folder in target.parents for folder in writable):
+    if workload.is_server and not _is_below(mount.target, params.texts("writableFolders", _WRITABLE)):
         what = f"{mount.path}: {mount.source} -> {mount.target}: a server could change its models"
-        yield about(server, what, "mount it read-only (readOnly: true)")
+        yield about(workload, what, "mount it read-only (readOnly: true)")
+    elif mount.kind == "bind" and not _is_below(mount.source, params.texts("writableHostFolders")):
+        what = f"{mount.path}: {mount.source} -> {mount.target}: it could change files of its node"
+        fix = (
+            "mount it read-only (readOnly: true), use a volume, or allow the folder (writableHostFolders of "
+        )
+        yield about(workload, what, f"{fix}the rule){_or_exempt(workload)}")
+
+
+def _is_below(path: str, folders: Iterable[str]) -> bool:
+    found = _path(path)
+    return any(folder == found or folder in found.parents for folder in map(_path, folders))
 
 
 def _or_exempt(workload: Workload) -> str:
@@ -117,8 +162,9 @@ RULES = (
         protects="A container cannot become root on its node, and a server cannot change its models",
         severity="critical",
         steps=(
-            "Remove privileged, host namespaces, added capabilities and mounts of the engine's socket; mount "
-            "models read-only; set no-new-privileges (Kubernetes: allowPrivilegeEscalation: false)."
+            "Remove privileged, namespaces of the node or of other containers, added capabilities, "
+            "unconfined profiles and mounts of the engine's socket; mount models and folders of the node "
+            "read-only; set no-new-privileges (Kubernetes: allowPrivilegeEscalation: false)."
         ),
         why=(
             "https://github.com/tensorflow/serving/issues/311",
@@ -138,6 +184,11 @@ RULES = (
                 **_LIST,
                 "default": list(_WRITABLE),
                 "description": "folders in which a server may have mounts that it can write to",
+            },
+            "writableHostFolders": {
+                **_LIST,
+                "default": [],
+                "description": "folders of the node that containers may write to",
             },
         },
     ),

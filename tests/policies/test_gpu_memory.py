@@ -95,6 +95,11 @@ def test_memory_that_is_not_known_in_preview_is_refused_by_resource(path: str, w
     assert f"GPU memory of a is not known in preview: {where}" in found.message
 
 
+def test_a_pod_that_is_not_known_in_preview_is_refused_and_not_called_greedy() -> None:
+    [found] = messages(RULE, deployment().changed("spec.template", UNKNOWN))
+    assert found.startswith("GPU memory of main is not known in preview: spec.template")
+
+
 def test_it_holds_on_kubernetes_too() -> None:
     env = "spec.template.spec.containers[0].env"
     assert messages(RULE, deployment()) == []

@@ -55,6 +55,13 @@ def test_a_size_that_is_not_known_in_preview_is_refused_by_resource(path: str) -
     assert f"Memory of gpu0 is not known in preview: {path}" in found.message
 
 
+@pytest.mark.parametrize("path", ["spec.template", "spec.template.spec.containers[0]"])
+def test_a_pod_that_is_not_known_in_preview_is_refused_and_not_called_unbounded(path: str) -> None:
+    [found] = messages(RULE, deployment().changed(path, UNKNOWN))
+    assert found.startswith("Memory of main")
+    assert f"is not known in preview: {path}" in found
+
+
 def test_a_size_that_is_no_number_is_refused() -> None:
     assert "memory is a text, not a number" in "".join(messages(RULE, server().changed("memory", "lots")))
 

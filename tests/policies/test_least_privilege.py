@@ -1,5 +1,8 @@
 """least-privilege: nothing is root on its node, and a server writes to no model."""
 
+import re
+from dataclasses import replace
+
 import pytest
 
 from tests.policies.good import UNKNOWN, Declared, deployment, exporter, front_end, publisher, server
@@ -63,6 +66,117 @@ def test_capabilities_beyond_the_list_are_refused() -> None:
     assert judged(bound, allowedCapabilities=allowed) == ""
 
 
+@pytest.mark.parametrize("kind", ["network", "pid", "ipc"])
+def test_nothing_joins_the_namespaces_of_another_container(kind: str) -> None:
+    joining = {f"{kind}Mode": "container:envoy"}
+    for declared in (server(), front_end(), publisher(), exporter()):
+        found = judged(replace(declared, props={**declared.props, **joining}))
+        assert f"{declared.name}: {kind}: container:envoy: it " in found
+        assert f"Fix: remove the {kind} mode" in found
+    debugger = exporter().labelled(exempt=f"one-model-per-gpu,{RULE}")
+    assert judged(replace(debugger, props={**debugger.props, **joining})) == ""
+
+
+def test_root_in_a_container_is_not_root_on_its_node() -> None:
+    for declared in (server(), publisher(), exporter()):
+        found = judged(declared.changed("usernsMode", "host"))
+        assert f"{declared.name}: usernsMode: host: root in it is root on its node" in found
+        assert "Fix: remove it" in found
+    assert judged(server().changed("usernsMode", "")) == ""
+    pod = judged(deployment().changed(f"{SPEC}.hostUsers", True))
+    assert f"main/server: {SPEC}.hostUsers: true: root in it is root on its node" in pod
+    assert judged(deployment().changed(f"{SPEC}.hostUsers", False)) == ""
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "seccomp=unconfined",
+        "seccomp:unconfined",
+        "apparmor=unconfined",
+        "apparmor:unconfined",
+        "systempaths=unconfined",
+        "label=disable",
+        "label:disable",
+        "label=type:spc_t",
+        "label:type:spc_t",
+    ],
+)
+def test_nothing_takes_its_confinement_off(option: str) -> None:
+    for declared in (server(), front_end(), publisher(), exporter()):
+        found = judged(declared.changed("securityOpts[1]", option))
+        name, value = re.split("[=:]", option, maxsplit=1)
+        assert f"{declared.name}: securityOpts[1]: {name}={value}: it may ask anything of the kernel" in found
+        assert "Fix: remove it" in found
+    agent = exporter().changed("securityOpts[1]", option)
+    assert judged(agent.labelled(exempt=f"one-model-per-gpu,{RULE}")) == ""
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["seccomp=profile.json", "apparmor=docker-default", "label=level:s0:c1", "label=user:unconfined"],
+)
+def test_a_profile_of_ones_own_is_accepted(option: str) -> None:
+    assert judged(server().changed("securityOpts[1]", option)) == ""
+
+
+def test_of_two_options_about_privileges_the_last_counts_as_in_the_engine() -> None:
+    both = ["no-new-privileges:true", "no-new-privileges:false"]
+    assert "no-new-privileges is not set" in judged(server().changed("securityOpts", both))
+    assert judged(server().changed("securityOpts", both[::-1])) == ""
+    for said in ("no-new-privileges", "no-new-privileges=true"):
+        assert judged(server().changed("securityOpts", [said])) == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (
+            f"{CONTAINER}.securityContext.seccompProfile",
+            {"type": "Unconfined"},
+            "seccompProfile.type: Unconfined",
+        ),
+        (
+            f"{SPEC}.securityContext",
+            {"seccompProfile": {"type": "Unconfined"}},
+            "seccompProfile.type: Unconfined",
+        ),
+        (
+            f"{CONTAINER}.securityContext.appArmorProfile",
+            {"type": "Unconfined"},
+            "appArmorProfile.type: Unconfined",
+        ),
+        (
+            f"{SPEC}.securityContext",
+            {"appArmorProfile": {"type": "Unconfined"}},
+            "appArmorProfile.type: Unconfined",
+        ),
+        (f"{CONTAINER}.securityContext.seLinuxOptions", {"type": "spc_t"}, "seLinuxOptions.type: spc_t"),
+        (f"{CONTAINER}.securityContext.procMount", "Unmasked", "procMount: Unmasked"),
+    ],
+)
+def test_a_pod_keeps_its_confinement(path: str, value: object, said: str) -> None:
+    pod = deployment().changed(path, value)
+    where = f"{CONTAINER}.securityContext" if path.startswith(CONTAINER) else f"{SPEC}.securityContext"
+    assert f"main/server: {where}.{said}: it may ask anything of the kernel" in judged(pod)
+
+
+def test_what_a_container_says_of_its_confinement_holds_and_not_what_its_pod_says() -> None:
+    pod = deployment().changed(f"{SPEC}.securityContext", {"seccompProfile": {"type": "Unconfined"}})
+    own = pod.changed(f"{CONTAINER}.securityContext.seccompProfile", {"type": "RuntimeDefault"})
+    assert judged(own) == ""
+
+
+def test_the_annotation_that_takes_a_profile_off_is_seen() -> None:
+    name = "container.apparmor.security.beta.kubernetes.io"
+    template = "spec.template.metadata.annotations"
+    assert f"annotation {name}/server: unconfined" in judged(
+        deployment().changed(template, {f"{name}/server": "unconfined"})
+    )
+    assert judged(deployment().changed(template, {f"{name}/server": "runtime/default"})) == ""
+    assert judged(deployment().changed(template, {f"{name}/other": "unconfined"})) == ""
+
+
 @pytest.mark.parametrize("options", [None, [], ["no-new-privileges:false"], ["seccomp=default.json"]])
 def test_no_program_gains_privileges(options: list[str] | None) -> None:
     for declared in (server(), front_end(), publisher(), exporter()):
@@ -76,6 +190,89 @@ def test_no_program_gains_privileges(options: list[str] | None) -> None:
 def test_no_container_reaches_the_engine_not_even_read_only(source: str, read_only: bool) -> None:
     found = judged(mounted(source, "/host", read_only=read_only))
     assert f"gpu0: mounts[1]: {source}: whoever reaches the engine's socket" in found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "/var/run/../run/docker.sock",
+        "/srv/../run/./docker.sock",
+        "//run//docker.sock",
+        "/run/docker.sock/",
+        "/srv/..",
+        "/run/user/1000/docker.sock",
+        "/run/k3s/containerd/containerd.sock",
+    ],
+)
+def test_the_engines_socket_is_seen_however_it_is_written(source: str) -> None:
+    found = judged(mounted(source, "/host", read_only=True))
+    assert f"gpu0: mounts[1]: {source}: whoever reaches the engine's socket" in found
+    assert judged(mounted("/run/../srv/docker.socks", "/models/more", read_only=True)) == ""
+
+
+BOUND = {"type": "none", "o": "ro,bind", "device": "/var/run"}
+
+
+def test_the_engines_socket_is_seen_behind_a_volume() -> None:
+    agent = {"type": "volume", "source": "engine", "target": "/host", "readOnly": True}
+    there = exporter().changed("mounts", [{**agent, "volumeOptions": {"driverOptions": BOUND}}])
+    assert "dcgm: mounts[0]: /var/run: whoever reaches the engine's socket" in judged(there)
+    volume = Declared(type="docker:index/volume:Volume", name="engine", props={"driverOpts": BOUND})
+    [found] = violations(RULE, volume)
+    assert found.resource == "engine"
+    assert found.message.startswith(
+        "engine: driverOpts.device: /var/run: whoever reaches the engine's socket"
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {**BOUND, "device": "/srv/models"},
+        {"type": "nfs", "o": "addr=nas,ro", "device": "/var/run"},
+        {"type": "none", "o": "bind"},
+        {},
+    ],
+)
+def test_a_volume_of_another_kind_is_accepted(options: dict[str, str]) -> None:
+    assert (
+        judged(Declared(type="docker:index/volume:Volume", name="data", props={"driverOpts": options})) == ""
+    )
+
+
+@pytest.mark.parametrize(
+    "declared", [front_end(), publisher(), exporter()], ids=lambda declared: declared.name
+)
+def test_nothing_writes_to_folders_of_its_node(declared: Declared) -> None:
+    mount = {"type": "bind", "source": "/etc", "target": "/host/etc", "readOnly": False}
+    found = judged(declared.changed("mounts", [mount]))
+    assert f"{declared.name}: mounts[0]: /etc -> /host/etc: it could change files of its node" in found
+    assert "Fix: mount it read-only (readOnly: true)" in found
+    assert judged(declared.changed("mounts", [{**mount, "readOnly": True}])) == ""
+    assert judged(declared.changed("mounts", [{**mount, "type": "volume", "source": "etc"}])) == ""
+    assert judged(declared.changed("mounts", [mount]), writableHostFolders=["/srv", "/etc"]) == ""
+    assert judged(declared.changed("mounts", [mount]), writableHostFolders=["/etc/some", "/et"]) != ""
+
+
+def test_a_server_writes_to_no_folder_of_its_node_wherever_it_is_mounted() -> None:
+    scratch = mounted("/srv/scratch", "/tmp/work", read_only=False)  # noqa: S108
+    assert "gpu0: mounts[1]: /srv/scratch -> /tmp/work: it could change files of its node" in judged(scratch)
+    assert judged(scratch, writableHostFolders=["/srv/scratch"]) == ""
+    out = mounted("scratch", "/tmp/../models/more", read_only=False, kind="volume")  # noqa: S108
+    assert "a server could change its models" in judged(out)
+
+
+def test_a_pod_writes_to_no_folder_of_its_node() -> None:
+    mount = {"name": "logs", "mountPath": "/logs"}
+    agent = {"name": "agent", "image": "agent:1.0.0", "securityContext": {"allowPrivilegeEscalation": False}}
+    pod = (
+        deployment()
+        .changed("spec.template.metadata.labels", {})
+        .changed(f"{SPEC}.volumes", [{"name": "logs", "hostPath": {"path": "/var/log"}}])
+    )
+    found = judged(pod.changed(CONTAINER, {**agent, "volumeMounts": [mount]}))
+    assert f"main/agent: {CONTAINER}.volumeMounts[0]: /var/log -> /logs: it could change files" in found
+    assert judged(pod.changed(CONTAINER, {**agent, "volumeMounts": [{**mount, "readOnly": True}]})) == ""
 
 
 def test_the_engines_socket_is_seen_in_volumes_as_well() -> None:
@@ -165,6 +362,8 @@ def test_only_what_is_no_model_server_is_exempt() -> None:
         ("securityOpts", "Privilege"),
         ("securityOpts[0]", "Privilege"),
         ("networkMode", "Privilege"),
+        ("pidMode", "Privilege"),
+        ("usernsMode", "Privilege"),
         ("mounts", "Mount"),
         ("mounts[0].source", "Mount"),
         ("networksAdvanced[0].name", "Network"),

@@ -16,7 +16,7 @@ from pulumi_policy.proxy import unknown_checking_proxy
 
 from tests.policies import good
 from tests.policies.good import Declared
-from tests.policies.judge import messages, plain_resource
+from tests.policies.judge import messages, plain_resource, violations
 
 PACK = Path(__file__).resolve().parents[2] / "policies"
 RULES = {rule.name: rule for rule in all_rules()}
@@ -130,3 +130,60 @@ def _marked(value: object) -> object:
     if isinstance(value, list):
         return [_marked(child) for child in value]
     return UNKNOWN if value == good.UNKNOWN else value
+
+
+TEMPLATE = "spec.template"
+KNOW = {
+    "one-model-per-gpu": "GPU",
+    "gpu-memory": "GPU memory",
+    "host-memory": "Memory",
+    "pinned-images": "Image",
+}
+
+
+@pytest.mark.parametrize("rule", KNOW)
+@pytest.mark.parametrize(
+    "path",
+    ["spec", TEMPLATE, f"{TEMPLATE}.spec", f"{TEMPLATE}.spec.containers", f"{TEMPLATE}.spec.containers[0]"],
+)
+def test_pods_that_are_not_known_in_preview_are_refused_by_resource(rule: str, path: str) -> None:
+    [found] = [
+        one
+        for one in violations(rule, good.deployment().changed(path, good.UNKNOWN))
+        if one.message.startswith(f"{KNOW[rule]} of main")
+    ]  # and once: the rule about GPUs would ask for variables too
+    assert found.resource == "main"
+    assert f"is not known in preview: {path}\n" in found.message
+
+
+def test_a_part_of_a_pod_that_is_not_known_leaves_the_rest_as_it_is() -> None:
+    pod = good.deployment().changed(f"{TEMPLATE}.spec.initContainers", good.UNKNOWN)
+    for rule, what in KNOW.items():
+        found = [one.partition(" is not known")[0] for one in messages(rule, pod)]
+        assert set(found) == {f"{what} of main"}, rule
+    one_more = good.deployment().changed(f"{TEMPLATE}.spec.containers[1]", good.UNKNOWN)
+    at = f"{TEMPLATE}.spec.containers[1]"
+    for rule, what in KNOW.items():
+        found = [one.partition(" is not known")[0] for one in messages(rule, one_more)]
+        assert set(found) == {f"{what} of main/{at}"}, rule
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "DaemonSet", "Job", "CronJob"])
+def test_templates_of_every_kind_are_asked_for(kind: str) -> None:
+    group = "batch/v1" if "Job" in kind else "apps/v1"
+    spec = {"jobTemplate": good.UNKNOWN} if kind == "CronJob" else {"template": good.UNKNOWN}
+    made = Declared(type=f"kubernetes:{group}:{kind}", name="some", props={"spec": spec}, host=good.CLUSTER)
+    for rule, what in KNOW.items():
+        assert any(f"{what} of some is not known in preview" in one for one in messages(rule, made)), rule
+
+
+def test_an_odd_template_is_refused_as_well() -> None:
+    pod = good.deployment().changed(TEMPLATE, "a text")
+    [found] = messages("pinned-images", pod)
+    assert found.startswith("Image of main cannot be read: spec.template is a text, not an object")
+
+
+@pytest.mark.parametrize("role", ["publisher", "acceptance", "drain"])
+@pytest.mark.parametrize("rule", RULES)
+def test_a_container_that_does_one_thing_and_ends_is_no_server(rule: str, role: str) -> None:
+    assert messages(rule, *GOOD, good.publisher().labelled(role=role).named("once")) == []
