@@ -207,7 +207,7 @@ RULES = (
         protects="A change replaces servers one at a time, and at least one of each model stays",
         severity="high",
         steps=(
-            "Docker: delete_before_replace, and each server depends on the one before it in its pool (or, with "
+            "Docker: delete_before_replace, and each server depends on the one before it in its pool (with "
             "`max_unavailable: n`, on the n-th before it). "
             "Kubernetes: maxSurge 0 and maxUnavailable 1, written out, on nodes whose GPUs are all taken. "
             "Two instances of a model, or say that it may be down."
@@ -218,7 +218,7 @@ RULES = (
             "https://github.com/kserve/kserve/issues/4618",
         ),
         exempt=(
-            "More than one at a time by `tf-serving.max-unavailable: '2'` on what publishes the pool's files. "
+            "Several at a time by `tf-serving.max-unavailable: '2'` on what publishes the pool's files. "
             "A front end by the label `tf-serving.exempt: safe-rollout`; a model with one instance by "
             "`tf-serving.single: 'true'` on it. A surge is accepted where the label `tf-serving.pool-gpus` "
             "says that there is room for it."
