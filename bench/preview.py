@@ -25,6 +25,7 @@ from tests.pulumi_project import CHECKOUT, Project
 from toolchain.tools import Toolchain
 
 _ROUNDS = 3
+_WANTED = {1: 1.10, 10: 1.05, 100: 1.05}
 _KEPT = CHECKOUT / ".local" / "bench"
 LONGEST_S = {1: 60, 10: 180, 100: 900}
 _SOURCES = ("__main__.py", "components", "requirements.txt", "bench", "Pulumi.prod.yaml")
@@ -46,6 +47,7 @@ def report(nodes: int, toolchain: Toolchain) -> Iterator[str]:
         yield _row(name, nodes, samples, ours)
     yield ""
     yield f"{count_leaves(flat)} leaf resources. The ratios are ours to that program's."
+    yield _judged(nodes, ratio([s.wall_s for s in ours], [s.wall_s for s in theirs]))
     yield ""
     yield f"Where ours takes its CPU time, as sampled: {_by_program(ours)}."
     kept.unlink()
@@ -120,6 +122,11 @@ def _row(name: str, nodes: int, samples: Sequence[Sample], ours: Sequence[Sample
         f"{max(s.processes for s in samples)}",
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _judged(nodes: int, found: float) -> str:
+    met = "met" if found <= _WANTED[nodes] else "missed"
+    return f"Wanted: at most {_WANTED[nodes]:.2f} of the flat program's wall-clock time: {met}."
 
 
 def _by_program(samples: Sequence[Sample]) -> str:

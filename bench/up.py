@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 from bench.measure import ratio, run
 from bench.part import Part
+from ops.setup import LOCAL_STACK
+from ops.state import local_backend
 from tests.pulumi_project import CHECKOUT
 from toolchain.tools import Toolchain
 
@@ -21,14 +23,19 @@ def report(_toolchain: Toolchain) -> Iterator[str]:
     }
     make = ["make", "up"]
     pulumi = ["make", "pulumi", "ARGS=up --yes --skip-preview --non-interactive"]
-    subprocess.run(make, cwd=CHECKOUT, env=env, check=True, stdout=subprocess.DEVNULL)
+    was_deployed = local_backend().has_stack(LOCAL_STACK)
     with_make, alone = [], []
-    for pair in range(_PAIRS + 1):
-        first = run(make, cwd=CHECKOUT, env=env)
-        second = run(pulumi, cwd=CHECKOUT, env=env)
-        if pair:
-            with_make.append(first.wall_s)
-            alone.append(second.wall_s)
+    try:
+        subprocess.run(make, cwd=CHECKOUT, env=env, check=True, stdout=subprocess.DEVNULL)
+        for pair in range(_PAIRS + 1):
+            first = run(make, cwd=CHECKOUT, env=env)
+            second = run(pulumi, cwd=CHECKOUT, env=env)
+            if pair:
+                with_make.append(first.wall_s)
+                alone.append(second.wall_s)
+    finally:
+        if not was_deployed:
+            subprocess.run(["make", "down"], cwd=CHECKOUT, env=env, check=True, stdout=subprocess.DEVNULL)
     added = statistics.median(a - b for a, b in zip(with_make, alone, strict=True))
     yield "| `make up`, s | `pulumi up` through make, s | added, s | ratio |"
     yield "|---|---|---|---|"

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 from components.errors import Problem
 from components.facts import Release, facts, is_gpu_image, server_version, version_number
+from components.model_sizes import most_at_once, smallest, too_much, usable_mib
 from components.pool_settings import Pool
 from components.settings import Settings
-from components.slots import Slot, slots_of
+from components.slots import slots_of
 
 # For the engine, the kernel and the cache of model files.
 _NODE_RESERVE_MIB = 1024
@@ -42,46 +43,18 @@ def models_fit_twice(settings: Settings) -> Iterator[Problem]:
     """
     slots = {node.name: slots_of(node) for node in settings.nodes}
     for p, pool in enumerate(settings.pools):
-        needed = _most_at_once(pool, "gpu_mib")
-        smallest = min(
-            (
-                _usable_mib(pool, slot)
-                for group in pool.slots
-                for key in group.gpus
-                if (slot := slots.get(group.node, {}).get(key)) and slot.memory_mib is not None
-            ),
-            default=None,
-        )
-        if needed is not None and smallest is not None and needed > smallest:
-            yield Problem(
-                f"pools[{p}].models",
-                f"need {needed} MiB of GPU memory while a new version replaces an old one, but a slot has "
-                f"{smallest} for them; keep fewer versions, list them in versions.specific, or drop a model",
-            )
-        needed = _most_at_once(pool, "disk_mib")
+        needed = most_at_once(pool, "gpu_mib")
+        placed = (slots.get(group.node, {}).get(key) for group in pool.slots for key in group.gpus)
+        room = smallest(slot for slot in placed if slot)
+        if needed is not None and room is not None and needed > usable_mib(pool, room):
+            yield Problem(f"pools[{p}].models", too_much(needed, usable_mib(pool, room)))
+        needed = most_at_once(pool, "disk_mib")
         if needed is not None and needed > pool.memory.container_mib:
             yield Problem(
                 f"pools[{p}].memory.container_mib",
                 f"its models need {needed} MiB while a new version replaces an old one",
                 pool.memory.container_mib,
             )
-
-
-def _most_at_once(pool: Pool, size: str) -> int | None:
-    total = 0
-    for model in pool.models:
-        each, count = getattr(model, size), model.versions.most_loaded()
-        if each is None or count is None:
-            return None
-        twice = 2 if model.optimized and model.optimized.keep_original else 1
-        total += each * count * twice
-    return total
-
-
-def _usable_mib(pool: Pool, slot: Slot) -> int:
-    memory = slot.memory_mib or 0
-    fraction = pool.gpu_memory.fraction
-    return memory - slot.reserve_mib if fraction is None else int(memory * fraction)
 
 
 def image_is_known(settings: Settings) -> Iterator[Problem]:

@@ -1,5 +1,6 @@
 """The part of the Plan that says on which volume a pool's servers on a node find their files."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
@@ -62,11 +63,11 @@ def config_plan(
     former: tuple[str, str],
     address: IPv4Address,
     image: str,
-    unavailable: int = 1,
+    told: Mapping[str, str],
 ) -> ConfigPlan:
     """Where the files of a pool's servers on a node are; `former` are the names of both before.
 
-    `unavailable` is how many of them may be away at once: said on a label, since nobody misses what has it.
+    `told` are further labels of the container: whenever they change, it is replaced, and no server is.
     """
     name, before = f"{node}-{pool}", "-".join(former)
     return ConfigPlan(
@@ -80,14 +81,5 @@ def config_plan(
         image=image,
         # Only what never changes under one name: a volume cannot be labelled anew.
         volume_labels=labels(stack, {"node": node, "role": "config"}),
-        labels=labels(
-            stack,
-            {
-                "owner": owner,
-                "node": node,
-                "role": "publisher",
-                "pool": pool,
-                **({"max-unavailable": str(unavailable)} if unavailable > 1 else {}),
-            },
-        ),
+        labels=labels(stack, {"owner": owner, "node": node, "role": "publisher", "pool": pool, **told}),
     )

@@ -24,7 +24,8 @@ from components.kubernetes_plan import KubernetesPlan, ProxyPlan
 from components.probes import PROBE_TIMEOUT_S, http_probe
 from components.settings import ADMIN_PORT
 
-_USER = 101
+ENVOY_USER = 101
+"""`envoy` in the official image."""
 _FILES, _TMP = "files", "tmp"
 _START_S = 60
 _DRAIN_MARGIN_S = 5
@@ -88,7 +89,7 @@ def _pod(plan: KubernetesPlan, front_end: ProxyPlan, bootstrap: str, config_maps
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": front_end.drain_s + front_end.envoy.stop_timeout_s,
-        "securityContext": pod_security(_USER),
+        "securityContext": pod_security(ENVOY_USER),
         # Names are written out: the resolver need not try them below every domain that it searches.
         "dnsConfig": {"options": [{"name": "ndots", "value": "1"}]},
         "affinity": {

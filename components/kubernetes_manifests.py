@@ -1,5 +1,6 @@
 """Every object of a stack on Kubernetes, from the Plan alone, in the order in which they are made."""
 
+from components.kubernetes_acceptance import acceptance_objects
 from components.kubernetes_front_end import front_end_objects
 from components.kubernetes_network import network_policies
 from components.kubernetes_object import Object, manifest
@@ -29,4 +30,5 @@ def objects(plan: KubernetesPlan) -> tuple[Object, ...]:
         *front_end_objects(plan),
         *front_end_scaling(plan),
         *adapter_rules(plan),
+        *acceptance_objects(plan),
     )

@@ -6,13 +6,18 @@ from components.kubernetes_object import Json, Object, manifest, match_labels, m
 from components.kubernetes_plan import KubernetesPlan
 from components.labels import labels
 from components.plan import GRPC_PORT, REST_PORT
+from components.settings import STATUS_PORT
 
 _NAMESPACE = "kubernetes.io/metadata.name"
 
 
 def network_policies(plan: KubernetesPlan) -> Iterator[Object]:
-    """One policy for the servers of every pool, one for Envoy. Probes come from the node and always pass."""
+    """One policy for the servers of every pool, one for Envoy, one for the Job that asks both.
+
+    Probes come from the node and always pass.
+    """
     servers = labels(plan.stack, {"role": "instance"})
+    asker: list[Json] = [{"podSelector": match_labels(plan.acceptance.selector)}]
     front_end = plan.front_end
     spec = front_end.spec
     prometheus = _namespaces([spec.prometheus_namespace])
@@ -25,8 +30,9 @@ def network_policies(plan: KubernetesPlan) -> Iterator[Object]:
                 "from": [{"podSelector": match_labels(front_end.selector)}],
                 "ports": _tcp(GRPC_PORT, REST_PORT),
             },
-            # The server's metrics are on the port of its REST interface.
+            # The server's metrics, and what it has loaded, are on the port of its REST interface.
             {"from": prometheus, "ports": _tcp(REST_PORT)},
+            {"from": asker, "ports": _tcp(REST_PORT)},
         ],
         egress=[],
     )
@@ -40,11 +46,23 @@ def network_policies(plan: KubernetesPlan) -> Iterator[Object]:
         ingress=[
             {**clients, "ports": _tcp(spec.rest_port, spec.grpc_port)},
             {"from": prometheus, "ports": _tcp(spec.metrics_port)},
+            {"from": asker, "ports": _tcp(STATUS_PORT)},
         ],
         egress=[
             {"to": [{"podSelector": match_labels(servers)}], "ports": _tcp(GRPC_PORT, REST_PORT)},
             dns,
             *tracing,
+        ],
+    )
+    yield _policy(
+        plan,
+        "acceptance",
+        plan.acceptance.selector,
+        ingress=[],
+        egress=[
+            {"to": [{"podSelector": match_labels(front_end.selector)}], "ports": _tcp(STATUS_PORT)},
+            {"to": [{"podSelector": match_labels(servers)}], "ports": _tcp(REST_PORT)},
+            dns,
         ],
     )
 

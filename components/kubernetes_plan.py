@@ -13,6 +13,7 @@ from components.errors import Problem, SettingsError
 from components.facts import server_version
 from components.front_end_plan import Endpoint, FrontEndPlan, PoolPlan, routed_models
 from components.kubernetes_settings import (
+    SHARED,
     Cluster,
     KubernetesFrontEnd,
     KubernetesPool,
@@ -23,6 +24,7 @@ from components.kubernetes_settings import (
 )
 from components.labels import Labels, labels
 from components.model_plan import ModelPlan, models_of
+from components.model_sizes import room_of, size_labels
 from components.plan import ThreadCounts, thread_counts
 from components.pool_settings import Batching, GpuMemory, Memory, ServerOptions
 from components.settings import Rollout
@@ -136,6 +138,16 @@ class ProxyPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AcceptancePlan:
+    """The Job that waits until Envoy and the servers have taken their files."""
+
+    name: str
+    image: str
+    labels: Labels
+    selector: Labels
+
+
+@dataclass(frozen=True, kw_only=True)
 class KubernetesPlan:
     """A whole stack on Kubernetes."""
 
@@ -144,6 +156,7 @@ class KubernetesPlan:
     labels: Labels
     servers: tuple[ServersPlan, ...]
     front_end: ProxyPlan
+    acceptance: AcceptancePlan
 
     @property
     def namespace(self) -> str:
@@ -167,6 +180,12 @@ def make_kubernetes_plan(settings: KubernetesSettings, *, stack: str) -> Kuberne
         labels=_labels(stack, owner, {}),
         servers=servers,
         front_end=_front_end(settings, servers, stack, owner),
+        acceptance=AcceptancePlan(
+            name=f"{stack}-acceptance",
+            image=settings.images.envoy,
+            labels=_labels(stack, owner, {"role": "acceptance"}),
+            selector=labels(stack, {"role": "acceptance"}),
+        ),
     )
 
 
@@ -177,8 +196,14 @@ def _servers(settings: KubernetesSettings, pool: KubernetesPool, stack: str, own
         raise ValueError(f"{image} names no version: these settings did not pass the rules")
     name = f"{stack}-{pool.name}"
     nodes = next(nodes for nodes in settings.node_pools if nodes.name == pool.nodes.pool)
-    models = models_of(pool, "/")
+    models, room = models_of(pool, "/"), room_of(nodes.gpu_model, nodes.gpu_resource)
     said = {"role": "instance", "pool": pool.name}
+    given_up = {
+        "single": pool.single,
+        "unbatched": pool.unbatched,
+        "sharing": nodes.gpu_resource.endswith(SHARED),
+        "multi-gpu": pool.nodes.gpus > 1,
+    }
     return ServersPlan(
         pool=pool.name,
         name=name,
@@ -203,12 +228,15 @@ def _servers(settings: KubernetesSettings, pool: KubernetesPool, stack: str, own
         sticky=pool.balancing.sticky,
         surge=_surge(settings, pool, nodes),
         labels=_labels(stack, owner, {**said, "load-timeout-s": str(pool.load_timeout_s)}),
-        own_labels=(("tf-serving.pool-gpus", str(nodes.gpus)),),
+        own_labels=tuple(
+            (f"tf-serving.{name}", value)
+            for name, value in {"pool-gpus": str(nodes.gpus), **size_labels(pool, room)}.items()
+        ),
         selector=labels(stack, said),
         # A label cannot hold a comma.
         annotations=(
             ("tf-serving.models", ",".join(sorted(model.name for model in models.plans))),
-            *((f"tf-serving.{name}", "true") for name in ("single", "unbatched") if getattr(pool, name)),
+            *((f"tf-serving.{name}", "true") for name, is_so in given_up.items() if is_so),
         ),
     )
 

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Mapping
 
 from components.errors import Problem
 from components.facts import facts, server_version, version_number
-from components.kubernetes_settings import KubernetesPool, KubernetesSettings, NodePool
+from components.kubernetes_settings import SHARED, KubernetesPool, KubernetesSettings, NodePool
+from components.model_sizes import most_at_once, room_of, too_much, usable_mib
 
 Rule = Callable[[KubernetesSettings], Iterator[Problem]]
 _MIG = "nvidia.com/mig-"
-_SHARED = ".shared"
 # Names of objects that belong to no pool.
 _TAKEN = ("envoy",)
 
@@ -115,10 +115,20 @@ def mig_profiles_exist(settings: KubernetesSettings) -> Iterator[Problem]:
             yield Problem(f"node_pools[{n}].gpu_resource", message, nodes.gpu_resource)
 
 
+def models_fit_twice(settings: KubernetesSettings) -> Iterator[Problem]:
+    """As on Docker: where models say their sizes (gpu_mib) and the kind of GPU is known."""
+    for path, pool, nodes in _placed(settings):
+        needed = most_at_once(pool, "gpu_mib")
+        room = room_of(nodes.gpu_model, nodes.gpu_resource) if nodes else None
+        if needed is not None and room is not None and needed > usable_mib(pool, room):
+            place = f"{path.removesuffix('.nodes')}.models"
+            yield Problem(place, too_much(needed, usable_mib(pool, room)))
+
+
 def shared_gpus_say_how_much(settings: KubernetesSettings) -> Iterator[Problem]:
     """Pods on one GPU are not kept apart: not in prod, and each must say what it takes."""
     for path, pool, nodes in _placed(settings):
-        if nodes is None or not nodes.gpu_resource.endswith(_SHARED):
+        if nodes is None or not nodes.gpu_resource.endswith(SHARED):
             continue
         if settings.environment == "prod":
             n = settings.node_pools.index(nodes)
@@ -173,6 +183,7 @@ KUBERNETES_RULES: tuple[Rule, ...] = (
     surges_have_spare_gpus,
     gpu_models_are_known,
     mig_profiles_exist,
+    models_fit_twice,
     shared_gpus_say_how_much,
     nodes_run_the_image,
     paths_are_absolute,

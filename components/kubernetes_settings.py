@@ -28,6 +28,7 @@ from components.types import (
 )
 
 GPU_RESOURCE = "nvidia.com/gpu"
+SHARED = ".shared"
 Cpus = Annotated[int, Field(ge=1, le=1024)]
 
 

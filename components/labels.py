@@ -46,6 +46,11 @@ def instance_labels(
     )
 
 
+def rollout_labels(pool: Pool) -> dict[str, str]:
+    """How many of a pool's instances may be away at once, as a short label, where that is more than one."""
+    return {"max-unavailable": str(pool.max_unavailable)} if pool.max_unavailable > 1 else {}
+
+
 def node_facts(node: Node) -> dict[str, str]:
     """What a policy may want to know of a node, as short labels; slots are `0` or `1:2`, as pools name them.
 

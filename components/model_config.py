@@ -9,8 +9,14 @@ from components.text_proto import Message, Value, render
 
 def models_config(models: Sequence[ModelPlan]) -> str:
     """The text of `models.config`; comments say it once more, as `data/models.sh` reads it."""
-    comments = "".join(f"#: {line}\n" for model in models for line in _lines(model))
+    comments = "".join(f"#: {line}\n" for line in model_lines(models))
     return comments + render({"model_config_list": {"config": tuple(_config(model) for model in models)}})
+
+
+def model_lines(models: Sequence[ModelPlan]) -> Iterator[str]:
+    """The same in lines that a script in bash can read."""
+    for model in models:
+        yield from _lines(model)
 
 
 def _lines(model: ModelPlan) -> Iterator[str]:

@@ -13,8 +13,9 @@ from components.config_plan import ConfigPlan, config_plan, config_volume, front
 from components.drain_plan import DrainPlan, drain_plan, drained
 from components.facts import server_version
 from components.front_end_plan import Endpoint, FrontEndPlan, PoolPlan, routed_models
-from components.labels import instance_labels, labels, node_facts
+from components.labels import instance_labels, labels, node_facts, rollout_labels
 from components.model_plan import ModelPlan, models_of
+from components.model_sizes import size_labels, smallest
 from components.node_settings import Node
 from components.pool_settings import Batching, GpuMemory, Memory, Pool, ServerOptions, SlotGroup
 from components.settings import Rollout, Settings
@@ -309,6 +310,7 @@ class _Builder:
         names = (pool.name for pool in pools)
         places = addresses.of_publishers(serving, self.slots[node.name].values(), taken, names)
         for pool in pools:
+            slots = (slot for one in instances if one.pool == pool.name for slot in one.slots)
             yield config_plan(
                 self.stack,
                 self.owner,
@@ -317,7 +319,7 @@ class _Builder:
                 former=(self.former_nodes[node.name], pool.renamed_from or pool.name),
                 address=places[pool.name],
                 image=self.settings.images.server,
-                unavailable=pool.max_unavailable,
+                told=size_labels(pool, smallest(slots)) | rollout_labels(pool),
             )
 
     def _front_end(

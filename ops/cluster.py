@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -56,9 +57,10 @@ class Cluster:
     @property
     def api(self) -> KubeApi:
         """The API server, as a user who may do everything; it must have been started."""
-        authority = self._certificates.authority
-        certificate, key = self._certificates.certificate("admin"), self._certificates.key("admin")
-        return KubeApi(self._ports()["api"], authority=authority, certificate=certificate, key=key)
+        own = self._certificates
+        tls = ssl.create_default_context(cafile=str(own.authority))
+        tls.load_cert_chain(own.certificate("admin"), own.key("admin"))
+        return KubeApi(f"https://127.0.0.1:{self._ports()['api']}", tls)
 
     def runs(self) -> bool:
         """Whether every program of it runs and its API server is ready."""

@@ -1,14 +1,16 @@
-"""Requests to a Kubernetes API server, with a client certificate."""
+"""Requests to a Kubernetes API server."""
 
 import http.client
 import json
+import socket
 import ssl
-from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 Json = dict[str, Any]
 
 _MERGE = "application/merge-patch+json"
+_PATIENCE_S = 30
 
 
 class ApiError(Exception):
@@ -21,12 +23,20 @@ class ApiError(Exception):
 
 
 class KubeApi:
-    """One API server on the loopback. Paths are the API's own, such as `/api/v1/nodes`."""
+    """One API server, by its URL. Paths are the API's own, such as `/api/v1/nodes`.
 
-    def __init__(self, port: int, *, authority: Path, certificate: Path, key: Path) -> None:
-        self._port = port
-        self._tls = ssl.create_default_context(cafile=str(authority))
-        self._tls.load_cert_chain(certificate, key)
+    Who asks is in `tls`, or a `token`; `host` is what the server's certificate says, if not its address.
+    """
+
+    def __init__(
+        self, server: str, tls: ssl.SSLContext, *, token: str | None = None, host: str | None = None
+    ) -> None:
+        parts = urlsplit(server)
+        self._address = (parts.hostname or "", parts.port or 443)
+        self._below = parts.path.rstrip("/")
+        self._tls = tls
+        self._host = host
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
 
     def get(self, path: str) -> Json:
         """Read an object or a list; raises ApiError, also for what is not there (code 404)."""
@@ -67,10 +77,15 @@ class KubeApi:
         return answer
 
     def _send(self, method: str, path: str, body: Json | None, content_type: str) -> tuple[int, bytes]:
-        connection = http.client.HTTPSConnection("127.0.0.1", self._port, timeout=30, context=self._tls)
-        headers = {"Content-Type": content_type, "Accept": "application/json"}
+        connection = http.client.HTTPSConnection(*self._address, timeout=_PATIENCE_S, context=self._tls)
+        if self._host:
+            plain = socket.create_connection(self._address, _PATIENCE_S)
+            connection.sock = self._tls.wrap_socket(plain, server_hostname=self._host)
+        headers = {"Content-Type": content_type, "Accept": "application/json", **self._headers}
         try:
-            connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+            connection.request(
+                method, self._below + path, json.dumps(body) if body is not None else None, headers
+            )
             response = connection.getresponse()
             return response.status, response.read()
         finally:

@@ -41,11 +41,13 @@ def plugins_of(stack: str) -> tuple[str, ...]:
 
     Looks for the line in the file, since nothing that could read it need be installed yet.
     """
+    return ("docker", "kubernetes") if is_on_kubernetes(stack) else ("docker",)
+
+
+def is_on_kubernetes(stack: str) -> bool:
+    """Whether the line that says so is in its file."""
     file = paths.stack_file(stack)
-    on_kubernetes = file.exists() and _ON_KUBERNETES.search(
-        file.read_text(encoding="utf-8", errors="replace")
-    )
-    return ("docker", "kubernetes") if on_kubernetes else ("docker",)
+    return file.exists() and bool(_ON_KUBERNETES.search(file.read_text(encoding="utf-8", errors="replace")))
 
 
 def check_stack_file(stack: str) -> None:

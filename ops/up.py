@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 
-from ops import nodes, paths, policy, samples, setup, unwell
+from ops import nodes, paths, pods, policy, samples, setup, unwell
 from ops.errors import UserError
 from ops.hosts import Host
 from ops.stack import Stack
@@ -24,9 +24,13 @@ def up(stack: str, arguments: Sequence[str]) -> int:
     if stack != setup.LOCAL_STACK:
         setup.check_stack_file(stack)
         team = setup.team_stack(stack, changes=True)
-        return setup.preflight(stack, {}) or deploy(
-            team, nodes.hosts_of(stack), [*policy.options(stack), *arguments]
-        )
+        options = [*policy.options(stack), *arguments]
+        code = setup.preflight(stack, {})
+        if code != 0:
+            return code
+        if setup.is_on_kubernetes(stack):
+            return _deploy_pods(team, options)
+        return deploy(team, nodes.hosts_of(stack), options)
     local = setup.local_stack()
     code = setup.preflight(stack, dict(local.env))
     if code == 0:
@@ -52,6 +56,15 @@ def deploy(stack: Stack, hosts: Mapping[str, Host], arguments: Sequence[str]) ->
     if said:
         print(f"\n{said}", flush=True)
     return code or (1 if said else 0)
+
+
+def _deploy_pods(stack: Stack, arguments: Sequence[str]) -> int:
+    """Run `pulumi up`, and say why pods are not well: the provider's error does not, and comes late."""
+    with pods.watched(stack.name):
+        code = stack.run("up", "--continue-on-error", *arguments)
+    if code != 0:
+        pods.show(stack.name)
+    return code
 
 
 def _who_answers(stack: Stack) -> str:

@@ -3,13 +3,15 @@
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from components import config_volume
 from components.config_volume import script
 from images.host_files import SHELL_AND_TOOLS
 
 PATIENCE_S = 30
+DATA = Path(config_volume.__file__).parent / "data"
 
 
 class Publisher:
@@ -81,3 +83,52 @@ class Publisher:
 
     def held(self) -> dict[str, str]:
         return {file.name: file.read_text() for file in self.volume.iterdir() if file.name[0] != "."}
+
+
+class Accepted:
+    """Runs of `accepted.sh` with what the image has, and a name service that is told what to say."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "acceptance"
+        self.hosts = self.folder / "hosts"
+        self.tools = self.folder / "bin"
+        self.hosts.mkdir(parents=True)
+        self.tools.mkdir()
+        for tool in ("bash", "sleep"):
+            (self.tools / tool).symlink_to(shutil.which(tool) or tool)
+        getent = self.tools / "getent"
+        asked = '[[ $1 == ahostsv4 && -e $hosts/$2 ]] || exit 2\nprintf "%s\\n" "$(<"$hosts/$2")"'
+        getent.write_text(f'#!{self.tools}/bash\nhosts="{self.hosts}"\n{asked}\n')
+        getent.chmod(0o755)
+
+    def pods(self, host: str, *addresses: str) -> None:
+        """What is behind the name of a Service from now on."""
+        # The C library has a line for each kind of socket.
+        lines = [f"{one} {kind} {host}" for one in addresses for kind in ("STREAM", "DGRAM", "RAW")]
+        (self.hosts / host).write_text("\n".join(lines))
+
+    def start(self, settings: Sequence[str]) -> "subprocess.Popen[str]":
+        """A run of its own."""
+        (self.folder / "settings").write_text("".join(f"{line}\n" for line in settings))
+        return subprocess.Popen(
+            [str(self.tools / "bash"), str(DATA / "accepted.sh"), str(self.folder / "settings")],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={"PATH": str(self.tools)},
+        )
+
+    def run(self, settings: Sequence[str]) -> tuple[int, str]:
+        """Exit code, and all that it said."""
+        process = self.start(settings)
+        said = process.communicate(timeout=90)[0]
+        return process.returncode, said
+
+
+def still_asks(process: "subprocess.Popen[str]") -> bool:
+    """Whether a run goes on after it must have asked more than once."""
+    try:
+        process.wait(1.5)
+    except subprocess.TimeoutExpired:
+        return True
+    return False

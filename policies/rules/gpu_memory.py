@@ -111,14 +111,31 @@ def _room(card: str, servers: list[Workload]) -> Iterator[Finding]:
 def _two_versions(stack: Stack) -> Iterator[Finding]:
     """While a model is updated in place both versions are loaded. Judged where labels tell the sizes."""
     for server in stack.servers:
-        needs, has = server.label("models-mib") or "", server.label("slot-mib") or ""
-        if not (needs.isdecimal() and has.isdecimal()) or server.flag("file_system_poll_wait_seconds") == "0":
+        needed, slot, reserve = (_said_mib(stack, server, name) for name in _SIZES)
+        if needed is None or slot is None:
             continue
-        usable = int(int(has) * (fraction(server) or _MOST))
-        if 2 * int(needs) > usable:
-            what = f"its models take {needs} MiB, twice that during an update: {usable} MiB fit"
-            fix = "a larger slot or fraction, fewer models, or --file_system_poll_wait_seconds=0"
+        part = fraction(server)
+        without_one = int(slot * _MOST) if reserve is None else slot - reserve
+        usable = without_one if part is None else int(slot * part)
+        if needed > usable:
+            what = f"models: {needed} MiB while new versions replace old ones: of its GPU it has {usable} MiB"
+            fix = "a larger slot or fraction, fewer models, or fewer versions of them at once"
             yield about(server, what, fix)
+
+
+_SIZES = ("models-mib", "slot-mib", "slot-reserve-mib")
+
+
+def _said_mib(stack: Stack, server: Workload, name: str) -> int | None:
+    """A size, from the server's own label, else from that of whatever publishes its pool's files there."""
+    pool = server.label("pool")
+    of_pool = (
+        one
+        for one in stack.on_machine(server.machine)
+        if pool and one.role == "publisher" and one.label("pool") == pool
+    )
+    said = next((text for one in (server, *of_pool) if (text := one.label(name)) is not None), "")
+    return int(said) if said.isdecimal() else None
 
 
 _WHY = (
@@ -146,8 +163,11 @@ RULES = (
         steps=f"Set --{_FRACTION} on every server of the GPU so that together they stay at or below {_MOST}.",
         why=_WHY,
         exempt=(
-            "None. Sizes of models are judged only where the labels `tf-serving.models-mib` and "
-            "`tf-serving.slot-mib` tell."
+            "None. Sizes of models are judged where labels of a server, or of the container that publishes "
+            "its pool's files, tell them: `tf-serving.models-mib` (all that is loaded at once: of a model "
+            "that is updated in place one version more than is kept), `tf-serving.slot-mib` (its GPU, or "
+            "part of one), and `tf-serving.slot-reserve-mib` (what TensorFlow leaves alone without a "
+            "fraction; unset: 5 %)."
         ),
         levels=EVERYWHERE,
         check=check_shared,

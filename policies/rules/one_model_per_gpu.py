@@ -13,6 +13,7 @@ from pack.workload import Workload
 NAME = "one-model-per-gpu"
 _PIN = 'pin one GPU by its UUID (device_requests with device_ids=["GPU-…"]; `nvidia-smi -L` prints it)'
 _LIMIT = "set limits to one `nvidia.com/gpu` (or one MIG resource), and leave requests out"
+_MULTI = "the label tf-serving.multi-gpu: 'true'"
 _PLAIN = "give it as a plain value: which GPU a server owns must be known before anything is made"
 _PRIVILEGED = "a privileged container sees all GPUs of its node"
 
@@ -170,9 +171,9 @@ def _one_limit(workload: Workload, params: Params) -> Iterator[Finding]:
     if shared and not (workload.says("sharing") and params.environment != "prod"):
         what = f"resources.limits: {shared[0]}: a share of a GPU that others compute on too"
         yield about(workload, what, _LIMIT)
-    if total != 1 and not (total > 1 and _may_have_all(workload, params)):
+    if total != 1 and not (total > 1 and (workload.says("multi-gpu") or _may_have_all(workload, params))):
         what = f"resources.limits: {_counts(limits)}: a model server has exactly one GPU"
-        yield about(workload, what, _LIMIT)
+        yield about(workload, what, f"{_LIMIT}; or say that its models compute on several: {_MULTI}")
     if requests and requests != limits:
         what = f"resources.requests: {_counts(requests)}: differ from limits, which GPUs do not allow"
         yield about(workload, what, _LIMIT)
@@ -242,7 +243,8 @@ RULES = (
             "What is no model server (a GPU exporter) by the label `tf-serving.exempt: one-model-per-gpu`. "
             "Outside prod: `tf-serving.sharing: 'true'` on all that share a slot, "
             "`tf-serving.all-gpus: 'true'`. Several models of one server: the label `tf-serving.models`, "
-            "which a pool with several sets."
+            "which a pool with several sets. On Kubernetes, models that compute on several GPUs: "
+            "`tf-serving.multi-gpu: 'true'`."
         ),
         levels=EVERYWHERE,
         check=check,

@@ -5,22 +5,25 @@ import subprocess
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from components.envoy_files import bootstrap_file
 from components.front_end_plan import FrontEndPlan
+from components.kubernetes_acceptance import settings_text
 from components.kubernetes_envoy import dynamic_files
-from components.kubernetes_plan import make_kubernetes_plan
+from components.kubernetes_plan import KubernetesPlan, make_kubernetes_plan
 from components.kubernetes_settings import KubernetesSettings
+from components.settings import STATUS_PORT
 from components.stack_file import load_stack_file
 from tests import golden
 from tests.envoy.ground import Ground, envoy_command
 from tests.envoy.harness import free_ports, ground_below, wait_for
 from tests.kubernetes_stacks import four_gpus, plan
-from tests.stacks import changed
+from tests.publishing import Accepted, still_asks
+from tests.stacks import Config, changed
 
 pytestmark = pytest.mark.envoy
 
@@ -111,14 +114,75 @@ def test_envoy_finds_the_pods_behind_a_service(envoy_binary: Path, tmp_path: Pat
         )
 
 
-def test_a_swap_of_all_files_reaches_a_running_envoy(envoy_binary: Path, tmp_path: Path) -> None:
+def stack(ports: dict[str, int], **front_end: object) -> KubernetesPlan:
+    config: Config = changed(four_gpus(), "front_end", {**ports, **front_end})
+    return plan(config)
+
+
+def asks(stack: KubernetesPlan, ground: Ground, *, wait_s: int = 20) -> list[str]:
+    """What the Job is told of Envoy, for here."""
+    _, *lines = settings_text(stack).splitlines()
+    of_envoy = lines[: next(n for n, line in enumerate(lines) if line.startswith("pool "))]
+    here = [line.replace(f" {STATUS_PORT}", f" {ground.status_port}") for line in of_envoy]
+    return [f"wait {wait_s}", *here]
+
+
+@dataclass(frozen=True)
+class OfAnother(Ground):
+    """The place of a second pod: its listeners are on an address of its own, with the same ports."""
+
+    def moved(self, text: str) -> str:
+        return super().moved(text.replace('"0.0.0.0"', '"127.0.0.2"'))
+
+
+def test_the_job_waits_until_every_envoy_has_taken_the_files_that_the_kubelet_swaps(
+    envoy_binary: Path, tmp_path: Path
+) -> None:
+    ports = dict(zip(("rest_port", "grpc_port", "metrics_port"), free_ports(3), strict=True))
+    before, after = stack(ports), stack(ports, request_ids={"in_answers": False})
+    (tmp_path / "one").mkdir()
+    one = ground_below(tmp_path / "one")
+    (tmp_path / "other" / "config").mkdir(parents=True)
+    other = OfAnother(tmp_path / "other" / "config", free_ports(1)[0], one.status_port)
+    job = Accepted(tmp_path)
+    job.pods(before.front_end.metrics_host, "127.0.0.1", "127.0.0.2")
+    with (
+        running(before.front_end.envoy, one, envoy_binary),
+        running(before.front_end.envoy, other, envoy_binary),
+    ):
+        code, said = job.run(asks(before, one))
+        assert (code, said.splitlines()[-1]) == (0, "all have it")
+        with job.start(asks(after, one)) as process:
+            swap(one, files(after.front_end.envoy, one), "second")
+            assert still_asks(process), "the other pod has not"
+            swap(other, files(after.front_end.envoy, other), "second")
+            assert process.wait(20) == 0
+        for ground in (one, other):
+            assert set(statistics(ground, r"update_rejected$").values()) == {"0"}
+
+
+def test_the_job_fails_with_the_reason_once_an_envoy_refuses_a_file(
+    envoy_binary: Path, tmp_path: Path
+) -> None:
+    ports = dict(zip(("rest_port", "grpc_port", "metrics_port"), free_ports(3), strict=True))
+    before, after = stack(ports), stack(ports, request_ids={"in_answers": False})
     ground = ground_below(tmp_path)
-    first = with_ports(plan(four_gpus()).front_end.envoy)
-    longer = plan(changed(four_gpus(), "front_end", {"request_ids": {"in_answers": False}})).front_end.envoy
-    ports = {name: getattr(first.spec, name) for name in ("rest_port", "grpc_port", "metrics_port")}
-    second = replace(longer, spec=longer.spec.model_copy(update=ports))
-    with running(first, ground, envoy_binary):
-        before = statistics(ground, r"lds\.version_text$")
-        swap(ground, files(second, ground), "second")
-        wait_for("the listeners are taken", lambda: statistics(ground, r"lds\.version_text$") != before)
-        assert set(statistics(ground, r"update_rejected$").values()) == {"0"}
+    job = Accepted(tmp_path)
+    job.pods(before.front_end.metrics_host, "127.0.0.1")
+    bad = files(after.front_end.envoy, ground)
+    bad["lds.yaml"] = (
+        bad["lds.yaml"].replace("connect_timeout", "no_such_field").replace("stat_prefix", "no_such_field")
+    )
+    with running(before.front_end.envoy, ground, envoy_binary):
+        with job.start(asks(after, ground, wait_s=60)) as process:
+            assert still_asks(process)
+            swap(ground, bad, "second")
+            said = process.communicate(timeout=20)[0]
+        assert process.returncode == 1
+        assert "FAILED: Envoy at 127.0.0.1 refused listener_manager.lds and serves what it served" in said
+        # Whoever looks only afterwards waits, and is told all the same.
+        code, said = job.run(asks(after, ground, wait_s=2))
+        assert code == 1
+        assert "has not taken listener_manager.lds, of which it refused 1 before" in said
+        swap(ground, files(after.front_end.envoy, ground), "third")
+        assert job.run(asks(after, ground))[0] == 0

@@ -241,6 +241,11 @@ def _edits_of_all(ground: Ground) -> list[Edit]:
         # On labels, for policies: no container reads them either.
         Edit("facts of the node", facts, FACTS),
         Edit(
+            "sizes of models",
+            {"pools[1].models[0].gpu_mib": 10, "nodes[0].gpus[1].model": "a100-80g"},
+            {publisher(1): "replaced"},
+        ),
+        Edit(
             "all_gpus",
             {"pools[0].all_gpus": True},
             rolled(0),

@@ -2,6 +2,9 @@
 
 import pytest
 
+from components.deployment import ServingDeployment, ServingDeploymentArgs
+from tests import stacks
+from tests.mock_engine import CONTAINER, Deploy
 from tests.policies.good import UNKNOWN, Declared, deployment, exporter, front_end, publisher, server, uuid
 from tests.policies.judge import messages, violations
 
@@ -139,27 +142,88 @@ def test_servers_on_cards_of_their_own_need_no_fraction() -> None:
     assert messages(SHARED, told("true"), told("true", gpu=1, name="b")) == []
 
 
-def test_two_versions_fit_where_labels_tell_the_sizes() -> None:
-    sized = told("true").labelled(models_mib="30000", slot_mib="81920")
-    assert messages(SHARED, sized) == []
-    assert "its models take 40000 MiB, twice that during an update: 77824 MiB fit" in "".join(
-        messages(SHARED, sized.labelled(models_mib="40000"))
+def sized(models: object, slot: object = 81920, **more: object) -> Declared:
+    labels: dict[str, object] = {"models_mib": models, "slot_mib": slot, **more}
+    return told("true").labelled(**{name: str(value) for name, value in labels.items()})
+
+
+def test_models_fit_their_slot_while_versions_change_where_labels_tell_the_sizes() -> None:
+    assert messages(SHARED, sized(77824)) == []  # 95 % of it
+    [found] = messages(SHARED, sized(77825))
+    assert found.startswith(
+        "a: models: 77825 MiB while new versions replace old ones: of its GPU it has 77824 MiB\n  Fix: "
     )
-    still = sized.labelled(models_mib="40000").changed("command[0]", "--file_system_poll_wait_seconds=0")
-    assert messages(SHARED, still) == []
 
 
-def test_two_versions_may_fill_the_slot_to_its_last_mib() -> None:
-    sized = told("true").labelled(models_mib="38912", slot_mib="81920")  # 0.95 of it: 77824
-    assert messages(SHARED, sized) == []
-    assert "77824 MiB fit" in messages(SHARED, sized.labelled(models_mib="38913"))[0]
+def test_what_tensorflow_leaves_alone_is_taken_as_it_is_said() -> None:
+    assert messages(SHARED, sized(80384, slot_reserve_mib=1536)) == []
+    assert "it has 80384 MiB" in messages(SHARED, sized(80385, slot_reserve_mib=1536))[0]
 
 
-def test_two_versions_have_the_servers_own_fraction() -> None:
-    half = told("true", "0.5").labelled(models_mib="30000", slot_mib="81920")
-    assert "twice that during an update: 40960 MiB fit" in messages(SHARED, half)[0]
+def test_a_server_has_its_own_fraction_of_the_slot() -> None:
+    def half(models: int) -> Declared:
+        command = [*server().props["command"], f"--{FRACTION}=0.5"]
+        return sized(models, slot_reserve_mib=1536).changed("command", command)
+
+    assert messages(SHARED, half(40960)) == []
+    assert "it has 40960 MiB" in messages(SHARED, half(40961))[0]
 
 
-@pytest.mark.parametrize(("models", "slot"), [("many", "81920"), ("90000", "large")])
+def test_sizes_are_read_from_whatever_publishes_the_files_of_its_pool_there() -> None:
+    large = {"pool": "main", "models_mib": "90000", "slot_mib": "81920"}
+    publishing = publisher(**large)
+    [found] = violations(SHARED, told("true"), publishing)
+    assert found.resource == "a"
+    assert "models: 90000 MiB" in found.message
+    assert messages(SHARED, sized(1000), publishing) == []
+    assert messages(SHARED, told("true"), publishing.labelled(pool="other")) == []
+    assert messages(SHARED, told("true"), publishing.on("ssh://deploy@gpu-02.example.com")) == []
+    assert messages(SHARED, told("true"), exporter().labelled(**large)) == []
+    poolless = told("true").without("labels").changed("labels", [])
+    assert messages(SHARED, poolless, publisher(models_mib="90000", slot_mib="81920")) == []
+
+
+@pytest.mark.parametrize(
+    ("models", "slot"), [("many", "81920"), ("90000", "large"), ("90000", ""), ("", "81920"), ("-1", "-2")]
+)
 def test_labels_that_tell_no_size_are_passed_over(models: str, slot: str) -> None:
-    assert messages(SHARED, told("true").labelled(models_mib=models, slot_mib=slot)) == []
+    assert messages(SHARED, sized(models, slot)) == []
+
+
+def test_pods_are_judged_by_the_labels_of_their_workload() -> None:
+    sizes = {"tf-serving.models-mib": "90000", "tf-serving.slot-mib": "81920"}
+    [found] = messages(SHARED, deployment().changed("metadata.labels", sizes))
+    assert found.startswith("main/server: models: 90000 MiB")
+
+
+def made(deploy: Deploy, gpu_mib: int) -> list[Declared]:
+    """What the components make of a stack whose models say their sizes."""
+    config = stacks.changed(stacks.with_hardware(), "pools[0].models[0].gpu_mib", gpu_mib)
+    args = ServingDeploymentArgs(
+        settings=stacks.settings(config), stack="test", project_folder=stacks.PROJECT_FOLDER
+    )
+
+    def program() -> None:
+        ServingDeployment("serving", args)
+
+    return [
+        Declared(type=one.type, name=one.name, props=one.inputs) for one in deploy(program).of_type(CONTAINER)
+    ]
+
+
+def test_the_sizes_of_a_stack_file_are_judged_on_what_is_made_of_it(deploy: Deploy) -> None:
+    fits = made(deploy, 20000)
+    assert messages(SHARED, *fits) == []
+
+    def less(one: Declared) -> Declared:
+        is_server = one.name.endswith("-server")
+        command = [*one.props["command"], f"--{FRACTION}=0.4"] if is_server else None
+        return one.changed("command", command) if is_server else one
+
+    found = violations(SHARED, *map(less, fits))
+    servers = [one.name for one in fits if one.name.endswith("-server")]
+    assert [one.resource for one in found] == servers != []
+    assert (
+        "models: 40000 MiB while new versions replace old ones: of its GPU it has 32768 MiB"
+        in found[0].message
+    )

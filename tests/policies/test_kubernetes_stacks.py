@@ -13,7 +13,7 @@ from tests import golden
 from tests.kubernetes_stacks import four_gpus, settings
 from tests.policies.good import CLUSTER, Declared, Props
 from tests.policies.judge import messages
-from tests.stacks import changed
+from tests.stacks import Config, changed
 
 STACKS = {
     stack: loaded
@@ -50,6 +50,34 @@ def declared(found: KubernetesSettings, stack: str = "some") -> list[Declared]:
 def test_a_committed_stack_passes_every_rule_at_the_level_of_prod(stack: str) -> None:
     made = declared(STACKS[stack].model_copy(update={"environment": "prod"}), stack)
     assert {rule: said for rule in RULES if (said := messages(rule, *made))} == {}
+
+
+def found(config: Config, environment: str) -> dict[str, list[str]]:
+    """What every rule says of a stack that the settings accept."""
+    made = declared(settings(changed(config, "environment", environment)))
+    return {rule: said for rule in RULES if (said := messages(rule, *made, environment=environment))}
+
+
+def test_a_share_of_a_gpu_that_the_settings_accept_is_accepted() -> None:
+    shared = changed(four_gpus(), "node_pools[0].gpu_resource", "nvidia.com/gpu.shared")
+    assert found(changed(shared, "pools[0].gpu_memory", {"fraction": 0.2}), "staging") == {}
+
+
+@pytest.mark.parametrize("environment", ["staging", "prod"])
+def test_several_gpus_for_models_that_say_so_are_accepted(environment: str) -> None:
+    nodes = {"pool": "a100", "replicas": 2, "cpus": 8, "gpus": 2}
+    several = changed(changed(four_gpus(), "pools[0].nodes", nodes), "pools[0].models[0].multi_gpu", True)
+    assert found(several, environment) == {}
+
+
+def test_the_sizes_of_models_are_judged_on_what_is_made_of_a_stack() -> None:
+    made = declared(settings(changed(four_gpus(), "pools[0].models[0].gpu_mib", 40000)))
+    assert messages("gpu-memory-shared", *made) == []
+    place = "spec.template.spec.containers[0].args[0]"
+    told = "--per_process_gpu_memory_fraction=0.9"
+    less = [each.changed(place, told) if each.name == "main" else each for each in made]
+    [said] = messages("gpu-memory-shared", *less)
+    assert "models: 80000 MiB while new versions replace old ones: of its GPU it has 73728 MiB" in said
 
 
 def test_the_rules_read_these_resources() -> None:

@@ -240,6 +240,16 @@ def test_one_gpu_or_one_part_in_limits_is_accepted_on_kubernetes(good: Declared)
     assert judged(good) == ""
 
 
+def test_several_gpus_are_for_models_that_say_that_they_compute_on_several() -> None:
+    several = with_limits({GPU_LIMIT: "2"})
+    assert "or say that its models compute on several: the label tf-serving.multi-gpu: 'true'" in judged(
+        several
+    )
+    assert judged(several.labelled(multi_gpu="true")) == ""
+    assert judged(several.labelled(multi_gpu="false")) != ""
+    assert "nvidia.com/gpu: 0" in judged(with_limits({GPU_LIMIT: "0"}).labelled(multi_gpu="true"))
+
+
 @pytest.mark.parametrize(
     ("bad", "said"),
     [

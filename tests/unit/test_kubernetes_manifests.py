@@ -11,7 +11,7 @@ from components.kubernetes_plan import make_kubernetes_plan
 from components.kubernetes_settings import KubernetesSettings
 from components.stack_file import load_stack_file
 from tests import golden
-from tests.kubernetes_stacks import four_gpus, plan
+from tests.kubernetes_stacks import four_gpus, plan, rendered_to
 from tests.manifests import VERSIONS, problems
 from tests.stacks import Config, changed
 
@@ -162,7 +162,7 @@ def test_a_pod_that_is_to_go_answers_what_it_has_first() -> None:
     assert pod(manifest)["shareProcessNamespace"] is True
 
 
-@pytest.mark.parametrize("key", ["main", "envoy"])
+@pytest.mark.parametrize("key", ["main", "envoy", "acceptance"])
 def test_containers_have_no_more_rights_than_they_need(key: str) -> None:
     manifest = made(four_gpus())[key]
     assert pod(manifest)["automountServiceAccountToken"] is False
@@ -193,16 +193,22 @@ def test_other_batching_replaces_pods_and_touches_nothing_of_envoy() -> None:
     after = made(changed(four_gpus(), "pools[0].batching.batch_timeout_micros", 5000))
     differ = {key for key in before if before[key] != after[key]}
     assert differ == {"main-files", "main"}
+    assert before["acceptance"]["metadata"]["name"] == after["acceptance"]["metadata"]["name"]
     assert before["main-files"]["metadata"]["name"] != after["main-files"]["metadata"]["name"]
 
 
-def test_another_route_changes_one_config_map_in_place() -> None:
+ASKS = {"acceptance", "acceptance-files"}
+
+
+def test_another_route_changes_one_config_map_in_place_and_is_asked_for_by_another_job() -> None:
     before = made(four_gpus())
     after = made(changed(four_gpus(), "front_end", {"user_header": "x-account"}))
     after_sticky = made(changed(sticky(), "front_end", {"user_header": "x-account"}))
-    assert {key for key in before if before[key] != after[key]} <= {"envoy-files"}
+    assert {key for key in before if before[key] != after[key]} <= {"envoy-files"} | ASKS
     differ = {key for key, each in made(sticky()).items() if each != after_sticky[key]}
-    assert differ == {"envoy-files"}
+    assert differ == {"envoy-files"} | ASKS
+    names = [stack["acceptance"]["metadata"]["name"] for stack in (made(sticky()), after_sticky)]
+    assert names[0] != names[1]
     assert made(sticky())["envoy-files"]["metadata"] == after_sticky["envoy-files"]["metadata"]
 
 
@@ -300,16 +306,24 @@ def test_only_envoy_and_prometheus_reach_servers_and_servers_reach_nobody() -> N
     spec = made(four_gpus())["servers-network"]["spec"]
     assert spec["egress"] == []
     assert spec["policyTypes"] == ["Ingress", "Egress"]
-    from_envoy, from_prometheus = spec["ingress"]
+    from_envoy, from_prometheus, from_asker = spec["ingress"]
     (source,) = from_envoy["from"]
     assert source["podSelector"]["matchLabels"]["tf-serving.role"] == "front-end"
     assert from_prometheus["ports"] == [{"protocol": "TCP", "port": 8501}]
+    assert from_asker["from"] == [
+        {"podSelector": {"matchLabels": {"tf-serving.role": "acceptance", "tf-serving.stack": "test"}}}
+    ]
+    assert from_asker["ports"] == [{"protocol": "TCP", "port": 8501}]
 
 
 def test_nobody_reaches_envoys_own_pages() -> None:
     spec = made(four_gpus())["envoy-network"]["spec"]
-    ports = {port["port"] for rule in spec["ingress"] for port in rule["ports"]}
+    *of_others, of_asker = spec["ingress"]
+    ports = {port["port"] for rule in of_others for port in rule["ports"]}
     assert ports == {8080, 8500, 9902}
+    assert of_asker["ports"] == [{"protocol": "TCP", "port": 9903}]
+    (only,) = of_asker["from"]
+    assert only["podSelector"]["matchLabels"]["tf-serving.role"] == "acceptance"
     named = changed(four_gpus(), "front_end", {"client_namespaces": ["shop"]})
     clients = made(named)["envoy-network"]["spec"]["ingress"][0]["from"]
     assert clients == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "shop"}}}]
@@ -333,3 +347,64 @@ def test_a_certificate_is_a_secret_that_the_cluster_has() -> None:
 def test_a_server_only_reads_its_models(volume: dict[str, object], mounted: Json) -> None:
     mounts = container(made(with_volume(**volume))["main"])["volumeMounts"]
     assert {**mounted, "readOnly": True} in mounts
+
+
+def test_the_job_asks_every_pod_for_what_its_files_say_and_reaches_nobody_else() -> None:
+    config = changed(four_gpus(), "pools[0].models[0].versions", {"specific": [1, 2]})
+    every = made(changed(config, "pools[0].models[0].labels", {"stable": 1, "canary": 2}))
+    lines = every["acceptance-files"]["data"]["settings"].splitlines()
+    taken = {line.split()[1]: line.split()[2] for line in lines if line.startswith("taken ")}
+    said = {name: yaml.safe_load(text)["version_info"] for name, text in every["envoy-files"]["data"].items()}
+    assert taken == {
+        "cluster_manager.cds": said["cds.yaml"],
+        "listener_manager.lds": said["lds.yaml"],
+        **{f"http.{name}.rds.{name}": said[f"rds-{name}.yaml"] for name in ("rest", "grpc", "metrics")},
+    }
+    assert lines[1] == "envoy test-envoy-metrics.serving.svc.cluster.local 9903"
+    assert lines[-5:] == [
+        "pool test-main.serving.svc.cluster.local 8501",
+        "model resnet50 /models/resnet50",
+        "versions resnet50 specific 1 2",
+        "label resnet50 canary=2",
+        "label resnet50 stable=1",
+    ]
+    network = every["acceptance-network"]["spec"]
+    assert network["ingress"] == []
+    assert network["podSelector"]["matchLabels"].items() <= pod_labels(every["acceptance"]).items()
+    reached = [
+        (target["podSelector"]["matchLabels"]["tf-serving.role"], [port["port"] for port in rule["ports"]])
+        for rule in network["egress"]
+        for target in rule.get("to", [])
+    ]
+    assert reached == [("front-end", [9903]), ("instance", [8501])]
+
+
+def pod_labels(manifest: Json) -> Json:
+    labels: Json = manifest["spec"]["template"]["metadata"]["labels"]
+    return labels
+
+
+def test_a_job_that_found_something_wrong_is_not_tried_again_and_one_that_was_evicted_is() -> None:
+    job = made(four_gpus())["acceptance"]
+    assert pod(job)["restartPolicy"] == "Never"
+    assert job["spec"]["backoffLimit"] == 0
+    (evicted,) = job["spec"]["podFailurePolicy"]["rules"]
+    assert (evicted["action"], evicted["onPodConditions"][0]["type"]) == ("Ignore", "DisruptionTarget")
+    # Gone by itself, it would be made again by every `up --refresh`.
+    assert "ttlSecondsAfterFinished" not in job["spec"]
+    # Up for up; a tool that applies the folder needs to know when.
+    assert job["metadata"]["annotations"] == {"pulumi.com/replaceUnready": "true"}
+    hooked = made(rendered_to())["acceptance"]["metadata"]["annotations"]
+    assert hooked["argocd.argoproj.io/hook"] == "PostSync"
+
+
+def test_the_job_comes_last_and_asks_as_long_as_loading_may_take() -> None:
+    slow = changed(four_gpus(), "pools[0].load_timeout_s", 1500)
+    *_, job = objects(plan(slow))
+    assert job.kind == "Job"
+    assert {"main", "envoy"} <= set(job.after)
+    first, *_ = made(slow)["acceptance-files"]["data"]["settings"].splitlines()
+    patience = int(first.removeprefix("wait "))
+    assert patience > 1500
+    assert job.create_timeout_s is not None
+    assert job.create_timeout_s > patience

@@ -103,6 +103,19 @@ def test_parts_and_shares_of_gpus_are_resources_by_name() -> None:
     assert stacks.problems(changed(tried, "pools[0].gpu_memory", {"fraction": 0.2})) == ()
 
 
+def test_models_fit_their_gpu_while_versions_change() -> None:
+    sized = changed(four_gpus(), "pools[0].models[0].gpu_mib", (81920 - 1536) // 2)
+    assert stacks.problems(sized) == ()
+    larger = changed(sized, "pools[0].models[0].gpu_mib", (81920 - 1536) // 2 + 1)
+    assert "pools[0].models: need 80386 MiB of GPU memory" in refusal(larger)
+    part = changed(sized, "node_pools[0].gpu_resource", "nvidia.com/mig-3g.40gb")
+    assert "but a slot has 38656 for them" in refusal(part)
+    assert "but a slot has 40960 for them" in refusal(
+        changed(sized, "pools[0].gpu_memory", {"fraction": 0.5})
+    )
+    assert stacks.problems(without(larger, "node_pools[0].gpu_model")) == ()
+
+
 def test_several_gpus_are_for_models_that_say_so() -> None:
     config = changed(four_gpus(), "pools[0].nodes", {"pool": "a100", "replicas": 2, "cpus": 8, "gpus": 2})
     assert stacks.problems(changed(config, "pools[0].models[0].multi_gpu", True)) == ()
