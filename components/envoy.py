@@ -122,12 +122,12 @@ def _container(args: EnvoyFrontEndArgs) -> ContainerArgs:
         stop_timeout_s=plan.stop_timeout_s,
         labels=plan.labels,
         ports=[
-            _published(plan.spec.rest_port, str(plan.bind)),
-            _published(plan.spec.grpc_port, str(plan.bind)),
-            _published(plan.spec.metrics_port, LOOPBACK),
+            _published(plan.listens.rest, plan.spec.rest_port, str(plan.bind)),
+            _published(plan.listens.grpc, plan.spec.grpc_port, str(plan.bind)),
+            _published(plan.listens.metrics, plan.spec.metrics_port, LOOPBACK),
         ],
     )
 
 
-def _published(port: int, address: str) -> docker.ContainerPortArgs:
-    return docker.ContainerPortArgs(internal=port, external=port, ip=address, protocol="tcp")
+def _published(inside: int, port: int, address: str) -> docker.ContainerPortArgs:
+    return docker.ContainerPortArgs(internal=inside, external=port, ip=address, protocol="tcp")

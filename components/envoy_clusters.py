@@ -43,6 +43,18 @@ _PING_S = 30
 # failed in a pool of two that was rolled.
 _MIN_RETRIES = 128
 _LEAST_RETRY_PERCENT = 20.0
+# Over REST 500 counts and nothing else: what a GPU that went wrong answers.
+_OVER_REST: Config = {"consecutive_5xx": 5, "enforcing_consecutive_5xx": 100}
+# Over gRPC Envoy 1.40 asks no matcher, and UNAVAILABLE, a full queue, counts as INTERNAL does. But a full
+# queue lets some through, where batches take less than a second, and a GPU that went wrong lets none: who
+# refuses each of many within a second is ejected. Where there are fewer, to try them elsewhere is enough.
+_OVER_GRPC: Config = {
+    "enforcing_consecutive_5xx": 0,
+    "failure_percentage_threshold": 100,
+    "enforcing_failure_percentage": 100,
+    "failure_percentage_request_volume": 50,
+    "failure_percentage_minimum_hosts": 1,
+}
 _INTERNAL_ERROR = {"http_response_headers_match": {"headers": [header(":status", "500")]}}
 
 
@@ -178,10 +190,7 @@ def _outlier_detection(*, on_500: bool) -> Config:
         # the load onto the other GPUs (2927/7/2922/474 requests instead of a quarter each).
         "split_external_local_origin_errors": True,
         "consecutive_local_origin_failure": 2,
-        # Over REST 500 counts and nothing else: what a GPU that went wrong answers. Over gRPC Envoy 1.40 asks
-        # no matcher, and UNAVAILABLE, a full queue, would count too: there it is only tried elsewhere.
-        "consecutive_5xx": 5,
-        "enforcing_consecutive_5xx": 100 if on_500 else 0,
+        **(_OVER_REST if on_500 else _OVER_GRPC),
         "enforcing_consecutive_gateway_failure": 0,
         "enforcing_success_rate": 0,
         "enforcing_local_origin_success_rate": 0,

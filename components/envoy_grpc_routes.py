@@ -20,7 +20,7 @@ from components.envoy_route_parts import (
     with_case,
 )
 from components.envoy_targets import Case, Target, accepted, canary_of, named, places, unnamed
-from components.envoy_versions import GRPC_NUMBER, grpc_rewrite
+from components.envoy_versions import grpc_rewrite
 from components.front_end_plan import FrontEndPlan, PoolPlan, RoutedModel
 
 MODEL_HEADER = "x-tf-model"
@@ -114,14 +114,10 @@ def _named(front_end: FrontEndPlan, pool: PoolPlan, model: RoutedModel | None, n
         return
     models = pool.models if model is None else (model,)
     headers = _headers_of(model)
-    number: Config = {"name": versions.header, "string_match": {"safe_regex": {"regex": GRPC_NUMBER}}}
     for place in places(front_end, pool, model, model_header=MODEL_HEADER):
         said = [*headers, *place.headers]
         for case in named(front_end, pool, place, models):
-            narrowed = case
-            if case.target.number_in is not None:
-                narrowed = Case(name=case.name, target=case.target, headers=(number,))
-            yield from _to(front_end, f"{name}{place.name}", _VERSIONED, narrowed, said, {}, required=True)
+            yield from _to(front_end, f"{name}{place.name}", _VERSIONED, case, said, {}, required=True)
     which = pool.name if model is None else model.name
     yield grpc_refusal(
         f"{name}:unknown-version",

@@ -29,11 +29,11 @@ _IDLE_MARGIN_S = 5
 
 def listeners(front_end: FrontEndPlan) -> list[Config]:
     """Every listener of a node's Envoy; its routes are apart, in a file of their own."""
-    spec = front_end.spec
+    spec, ports = front_end.spec, front_end.listens
     return [
-        _listener("rest", spec.rest_port, _rest(front_end), transport_socket(spec, ["h2", "http/1.1"])),
-        _listener("grpc", spec.grpc_port, _grpc(front_end), transport_socket(spec, ["h2"])),
-        _listener("metrics", spec.metrics_port, _metrics(), {}),
+        _listener("rest", ports.rest, _rest(front_end), transport_socket(spec, ["h2", "http/1.1"])),
+        _listener("grpc", ports.grpc, _grpc(front_end), transport_socket(spec, ["h2"])),
+        _listener("metrics", ports.metrics, _metrics(), {}),
     ]
 
 

@@ -9,8 +9,6 @@ from components.envoy_targets import Target
 from components.front_end_plan import FrontEndPlan
 
 MODEL_SPEC_FILTER = "envoy.filters.http.lua"
-GRPC_NUMBER = "[0-9]{1,15}"
-"""Lua counts in doubles: exact up to 2^53."""
 _SCRIPT = Path(__file__).parent / "data" / "model_spec.lua"
 
 

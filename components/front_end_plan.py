@@ -56,6 +56,19 @@ class PoolPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ListenPorts:
+    """Where Envoy listens inside its container, whatever port is published.
+
+    Envoy gets other listeners only once all that it leads to is well. Another published port is open as soon
+    as Envoy is there again, since its listeners stay what they are.
+    """
+
+    rest: int = 8080
+    grpc: int = 8500
+    metrics: int = 9902
+
+
+@dataclass(frozen=True, kw_only=True)
 class FrontEndPlan:
     """One node's Envoy."""
 
@@ -65,6 +78,7 @@ class FrontEndPlan:
     node: str
     image: str
     spec: FrontEnd
+    listens: ListenPorts = ListenPorts()
     bind: IPv4Address
     """Where REST and gRPC are published."""
     serving_address: IPv4Address

@@ -11,7 +11,7 @@ from components.config_plan import ConfigPlan
 from components.edge_settings import Tls
 from components.errors import Problem, SettingsError
 from components.facts import server_version
-from components.front_end_plan import Endpoint, FrontEndPlan, PoolPlan, routed_models
+from components.front_end_plan import Endpoint, FrontEndPlan, ListenPorts, PoolPlan, routed_models
 from components.kubernetes_settings import (
     SHARED,
     Cluster,
@@ -282,6 +282,7 @@ def _front_end(
             name=name,
             image=settings.images.envoy,
             spec=spec,
+            listens=ListenPorts(rest=spec.rest_port, grpc=spec.grpc_port, metrics=spec.metrics_port),
             pools=tuple(
                 PoolPlan(
                     name=pool.name,

@@ -1,10 +1,12 @@
 """Child processes whose output goes to the terminal, and what Ctrl-C means to them."""
 
 import os
+import queue
 import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
@@ -19,17 +21,11 @@ def run_through(command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) ->
     On an interrupt it waits for the command, which got the signal too and may have to write its state down;
     then it raises KeyboardInterrupt.
     """
-    interrupted = False
-    with subprocess.Popen(command, cwd=cwd, env=dict(env)) as child:
-        while True:
-            try:
-                code = child.wait()
-                break
-            except KeyboardInterrupt:
-                interrupted = True
-    if interrupted:
-        raise KeyboardInterrupt
-    return code
+    codes: list[int] = []
+    # In a thread, which no interrupt cuts off: one that came while the command was being started left it
+    # running, and nobody waited for it.
+    together(lambda: codes.append(subprocess.run(command, cwd=cwd, env=dict(env), check=False).returncode))
+    return codes[0]
 
 
 def handle_signals() -> None:
@@ -65,23 +61,28 @@ def together(*jobs: Callable[[], None]) -> None:
     An interrupt reaches the programs that they run, which then fail; the jobs are waited for all the same.
     """
     errors: list[BaseException] = []
+    ended: list[Callable[[], None]] = []
+    told: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def run(job: Callable[[], None]) -> None:
         try:
             job()
         except BaseException as error:  # noqa: BLE001 - carried over to the caller's thread
             errors.append(error)
+        ended.append(job)
+        told.put(None)
 
     threads = [threading.Thread(target=run, args=(job,)) for job in jobs]
     for thread in threads:
         thread.start()
     interrupted = False
-    for thread in threads:
-        while thread.is_alive():
-            try:
-                thread.join()
-            except KeyboardInterrupt:
-                interrupted = True
+    # Not `join`: where an interrupt ends it, Python 3.11 takes the thread for one that has ended.
+    while len(ended) < len(threads):
+        try:
+            with suppress(queue.Empty):
+                told.get(timeout=1)
+        except KeyboardInterrupt:
+            interrupted = True
     if interrupted:
         raise KeyboardInterrupt
     if errors:

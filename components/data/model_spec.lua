@@ -15,6 +15,22 @@ local function varint(value)
   return table.concat(bytes)
 end
 
+-- The same of a number's digits: as a number, one above 2^53 would become another.
+local function varint_of(digits)
+  local bytes = {}
+  repeat
+    local quotient, remainder = {}, 0
+    for digit in string.gmatch(digits, "%d") do
+      local value = remainder * 10 + tonumber(digit)
+      quotient[#quotient + 1] = math.floor(value / 128)
+      remainder = value % 128
+    end
+    digits = string.gsub(table.concat(quotient), "^0+", "")
+    bytes[#bytes + 1] = string.char(digits == "" and remainder or remainder + 128)
+  until digits == ""
+  return table.concat(bytes)
+end
+
 local function with_length(tag, content)
   return string.char(tag) .. varint(#content) .. content
 end
@@ -27,7 +43,7 @@ local function spec_of(request, context)
     end))
   end
   -- ModelSpec.version (2) holds an Int64Value, whose value is field 1.
-  local version = "\8" .. varint(tonumber(request:headers():get(header)))
+  local version = "\8" .. varint_of(request:headers():get(header))
   return with_length(0x0a, with_length(0x12, version))
 end
 

@@ -117,7 +117,7 @@ def test_what_the_engine_would_fill_in_is_said(deploy: Deploy, path: str) -> Non
 def test_a_front_end_publishes_three_ports_and_its_metrics_on_the_loopback_alone(deploy: Deploy) -> None:
     config = stacks.changed(stacks.one_node(), "front_end", {"bind": "10.0.0.7", "rest_port": 80})
     assert inputs(deploy, config, "test.gpu-01-envoy")["ports"] == [
-        {"internal": 80, "external": 80, "ip": "10.0.0.7", "protocol": "tcp"},
+        {"internal": 8080, "external": 80, "ip": "10.0.0.7", "protocol": "tcp"},
         {"internal": 8500, "external": 8500, "ip": "10.0.0.7", "protocol": "tcp"},
         {"internal": 9902, "external": 9902, "ip": "127.0.0.1", "protocol": "tcp"},
     ]
@@ -171,10 +171,12 @@ def test_a_change_of_routes_replaces_what_brings_the_files_and_not_the_front_end
 def test_the_files_of_a_front_end_are_tried_before_they_are_staged(deploy: Deploy) -> None:
     engine = deployed(deploy, stacks.one_node())
     scripts = engine.files(engine.container("test.gpu-01-envoy-publisher"))
-    tried = scripts["/publish/first.sh"].strip().splitlines()[-1]
+    tried, forgotten, refused = scripts["/publish/first.sh"].strip().splitlines()[-3:]
     staged = scripts["/publish/then.sh"].strip()
-    assert tried.startswith("rehearse /config 9903 /usr/local/bin/envoy -c /config/bootstrap-")
-    assert tried.endswith('|| fail "Envoy does not take these files; nothing was changed"')
+    assert tried.startswith("tried=0; rehearse /config 9903 /usr/local/bin/envoy -c /config/bootstrap-")
+    assert tried.endswith("|| tried=1")
+    assert forgotten == "rm -rf /config/*"
+    assert refused == '((tried == 0)) || fail "Envoy does not take these files; nothing was changed"'
     assert staged == 'stage /publish/then "$volume" 172.29.80.2 9903'
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from components.deployment import ServingDeployment, ServingDeploymentArgs
+from components.envoy_files import bootstrap_file, envoy_files
 from components.outputs import StackOutputs
 from components.settings import Settings
 from components.stack_file import load_stack_file
@@ -266,6 +267,17 @@ def test_envoy_is_given_other_files_once_it_and_every_instance_of_its_node_are_w
     # And it is there as soon as it can be: an instance that does not load keeps nobody waiting.
     for found in [*front_ends(two_nodes), *publishers(two_nodes)]:
         assert not {one.urn for one in instances(two_nodes)} & set(found.dependencies), found.name
+
+
+def test_another_port_is_open_as_soon_as_envoy_is_there_again() -> None:
+    """Envoy gets other listeners only after every instance: they are the same whatever is published."""
+    ports = {"rest_port": 9000, "grpc_port": 9001, "metrics_port": 9003}
+    plans = [
+        stacks.plan(config).nodes[0].front_end
+        for config in (stacks.one_node(), stacks.changed(stacks.one_node(), "front_end", ports))
+    ]
+    assert envoy_files(plans[0]) == envoy_files(plans[1])
+    assert bootstrap_file(plans[0]) == bootstrap_file(plans[1])
 
 
 def test_envoy_stops_asking_for_models_that_go_before_they_leave_the_servers_of_its_node(

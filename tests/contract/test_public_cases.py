@@ -311,8 +311,13 @@ def a_port_changed_on_one_side(_: Path) -> None:
     }
     assert ports == {8500}
     published = engine.container("test.gpu-01-envoy").inputs["ports"]
-    assert all(port["internal"] == port["external"] for port in published)
-    assert {8600, 8602} <= {port["external"] for port in published}
+    front_end = stacks.plan(config).nodes[0].front_end
+    listening = {
+        name: reading.listener(front_end, name)["address"]["socket_address"]["port_value"]
+        for name in ("grpc", "rest")
+    }
+    sides = {(port["internal"], port["external"]) for port in published}
+    assert {(listening["grpc"], 8600), (listening["rest"], 8602)} <= sides
 
 
 @case("PO3")

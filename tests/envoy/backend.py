@@ -34,13 +34,16 @@ class Behaviour:
     name: str
     delay_s: float = 0.0
     answer: str = "ok"
-    """ok, full (503), broken (500), refuse (400), hang (no answer), reset (connection closed)."""
+    """ok, full (503), mostly full (9 of 10), broken (500), refuse (400), hang (no answer), reset (connection
+    closed)."""
     forging: bool = False
     """Over gRPC; over REST it always does."""
     states: dict[str, list[str]] = field(default_factory=dict)
     seen: list[str] = field(default_factory=list)
 
     def refusal(self, body: bytes) -> tuple[int, grpc.StatusCode, str] | None:
+        if self.answer == "mostly full" and len(self.seen) % 10:
+            return _REFUSALS["full"]
         return _REFUSALS.get("broken" if POISON in body else self.answer)
 
     def status_page(self, model: str) -> str:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import grpc
 
+from components.front_end_plan import ListenPorts
 from components.plan import REST_PORT, Endpoint, FrontEndPlan, PoolPlan
 from tests.envoy import stand_ins
 from tests.envoy.ground import ROOT, Ground, Said, envoy_command, run_script
@@ -315,6 +316,8 @@ def site(
     ground = ground_below(folder)
     ports = {"rest_port": rest, "grpc_port": grpc_port, "metrics_port": metrics}
     plan = on_loopback(front_end(pools, settings={**ports, **(settings or {})}))
+    # No container is around it: what is published is where it listens.
+    plan = replace(plan, listens=ListenPorts(rest=rest, grpc=grpc_port, metrics=metrics))
     backends = {e.name: Backend(e, launch) for pool in plan.pools for e in pool.endpoints}
     log = folder / "envoy.log"
     config = ground.write(plan, ground.folder)

@@ -152,6 +152,11 @@ def understood(made: Site) -> tuple[str, Any]:
         ("resnet", "canary", "canary", None),
         ("resnet", "4", "", 4),
         ("bert", "123456789012345", "", 123456789012345),
+        ("bert", "0", "", 0),
+        ("bert", "128", "", 128),
+        ("bert", "0017", "", 17),
+        ("bert", str(2**53 + 1), "", 2**53 + 1),
+        ("bert", str(2**63 - 1), "", 2**63 - 1),
     ],
 )
 def test_a_grpc_message_is_given_the_version_of_the_header(
@@ -207,7 +212,7 @@ def test_a_method_that_names_none_is_passed_on_as_it_is(two: Site, path: str) ->
 
 
 @pytest.mark.parametrize(
-    ("model", "value"), [("resnet", "5"), ("resnet", ""), ("bert", "x"), ("bert", "1" * 16)]
+    ("model", "value"), [("resnet", "5"), ("resnet", ""), ("bert", "x"), ("bert", "1" * 20)]
 )
 def test_a_grpc_request_for_a_version_that_is_not_there_is_told_so(two: Site, model: str, value: str) -> None:
     with pytest.raises(grpc.RpcError) as refused:

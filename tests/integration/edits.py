@@ -165,11 +165,9 @@ def _front_end_edits(ground: Ground) -> list[Edit]:
         front_end("max_concurrent", 77, in_file(_CLUSTERS, "max_requests: 77"), FILES),
         front_end("workers", 2, argument("--concurrency", "2"), {FRONT: "replaced"}),
         front_end("memory_mib", 600, held("HostConfig.Memory", 600 * _MIB), _BOOTSTRAP),
-        front_end("rest_port", rest_port, published(rest_port, "127.0.0.1"), {**FILES, FRONT: "replaced"}),
-        front_end("grpc_port", grpc_port, published(grpc_port, "127.0.0.1"), {**FILES, FRONT: "replaced"}),
-        front_end(
-            "metrics_port", metrics_port, published(metrics_port, "127.0.0.1"), {**FILES, FRONT: "replaced"}
-        ),
+        front_end("rest_port", rest_port, published(rest_port, "127.0.0.1"), {FRONT: "replaced"}),
+        front_end("grpc_port", grpc_port, published(grpc_port, "127.0.0.1"), {FRONT: "replaced"}),
+        front_end("metrics_port", metrics_port, published(metrics_port, "127.0.0.1"), {FRONT: "replaced"}),
         front_end("bind", "127.0.0.2", published(rest_port, "127.0.0.2"), {FRONT: "replaced"}),
         Edit(
             "balancing",

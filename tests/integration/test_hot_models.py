@@ -113,8 +113,17 @@ def test_a_model_comes_and_goes_under_servers_that_run(deployed: Deployed) -> No
     port = deployed.config["front_end"]["rest_port"]
     assert predict.rest(port, model="second").prediction == 2.5
     models.pop()
-    removed = deployed.up()
+    with (
+        predict.Load(deployed.ask, clients=3) as rest,
+        predict.Load(deployed.over_grpc, clients=1) as over_grpc,
+    ):
+        removed = deployed.up()
     assert removed.code == 0, removed.output
+    for load in (rest, over_grpc):
+        assert set(load.outcomes) == {"answered"}, load.outcomes
+    # Else Envoy would have taken each instance out that does not have it any more.
+    log = deployed.engine.run("logs", f"{STACK}.here-envoy-publisher")
+    assert "models that go are no longer asked for" in log
     assert predict.rest(port, model="second").status == 404
     assert deployed.servers() == before
     healthy = deployed.engine.run("ps", "--filter", "health=healthy", "--format", "{{.Names}}").split()

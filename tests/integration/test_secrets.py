@@ -4,6 +4,7 @@ Canary values are looked for in state, output, logs and containers.
 """
 
 import copy
+import json
 import os
 import ssl
 import subprocess
@@ -13,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from components.envoy_edge import EDGE_FILES
+from ops.inspection import declared
 from tests.envoy import stand_ins
 from tests.envoy.harness import ask, free_ports, wait_for
 from tests.integration.docker_cli import DockerCli
@@ -250,3 +253,40 @@ def test_a_new_certificate_and_key_replace_no_server_and_not_envoy(edge: Deploye
     wait_for("the old key is out", lambda: _asked(edge.config, "second", API_KEY) == 403)
     assert identities() == before
     assert edge.project.up("edge", "--refresh", "--expect-no-changes").code == 0
+
+
+def test_files_that_nobody_compares_as_they_are_secret_are_known_by_name(edge: Deployed) -> None:
+    state = json.loads(edge.project.pulumi("stack", "export", "--stack", "edge").output)
+    [publisher] = [
+        declared(one)
+        for one in state["deployment"]["resources"]
+        if one.get("inputs", {}).get("name") == "edge.here-envoy-publisher"
+    ]
+    secret = ("api-keys.yaml", "tls.crt", "tls.key")
+    assert publisher.secret_files == [f"/publish/files/{name}" for name in secret]
+
+
+def test_a_key_is_on_envoys_volume_alone_and_leaves_it_when_nobody_uses_it_any_more(
+    edge: Deployed, engine: DockerCli, tmp_path: Path
+) -> None:
+    def held(container: str) -> list[str]:
+        """Secrets in a container's own root, its ended life included."""
+        archive = tmp_path / "root.tar"
+        engine.run("export", "--output", str(archive), container)
+        root = archive.read_bytes().decode("latin-1")
+        # One line of a certificate's or key's text tells it from all others.
+        lines = [text.splitlines()[1] for name in ("first", "second") for text in stand_ins.certificate(name)]
+        return [secret for secret in ("canary-", *lines) if secret in root]
+
+    def in_config() -> set[str]:
+        return set(engine.run("exec", "edge.here-envoy", "ls", "/config").split())
+
+    assert set(EDGE_FILES) <= in_config()
+    for container in ("envoy", "envoy-publisher", "envoy-acceptance"):
+        assert held(f"edge.here-{container}") == [], container
+    for key in ("tls", "auth"):
+        del edge.config["front_end"][key]
+    edge.project.write_stack("edge", edge.config)
+    up = edge.project.up("edge")
+    assert up.code == 0, up.output[-3000:]
+    assert not set(EDGE_FILES) & in_config()

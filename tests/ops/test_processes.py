@@ -14,10 +14,18 @@ from ops.processes import run_through, together
 
 # Handles signals as `python3 -m ops` does, around a child that counts the interrupts it gets.
 PARENT = """
-import os, sys
+import os, subprocess, sys, time
 from pathlib import Path
 from ops.processes import handle_signals, run_through
 handle_signals()
+if sys.argv[3] == "slow":  # as where the machine has no time for us after the child has begun
+    class Popen(subprocess.Popen):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            deadline = time.monotonic() + 1
+            while time.monotonic() < deadline:
+                time.sleep(0.05)
+    subprocess.Popen = Popen
 try:
     run_through([sys.executable, "-c", sys.argv[1], sys.argv[2]], cwd=Path.cwd(), env=os.environ)
 except KeyboardInterrupt:
@@ -44,12 +52,13 @@ def wait_for(path: Path) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.parametrize("pace", ["quick", "slow"])
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_us_alone_reaches_the_child_once_and_the_child_is_waited_for(
-    tmp_path: Path, sign: signal.Signals
+    tmp_path: Path, sign: signal.Signals, pace: str
 ) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", PARENT, CHILD, str(tmp_path)], cwd=ROOT, start_new_session=True
+        [sys.executable, "-c", PARENT, CHILD, str(tmp_path), pace], cwd=ROOT, start_new_session=True
     ) as parent:
         try:
             wait_for(tmp_path / "ready")

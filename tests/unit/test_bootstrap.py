@@ -137,15 +137,19 @@ def test_the_retry_budget_covers_what_one_instance_had_in_flight(instances: int,
 
 
 @every_shape
-def test_every_instance_may_be_ejected_and_of_answers_only_a_500_ejects(plan: FrontEndPlan) -> None:
+def test_every_instance_may_be_ejected_and_of_answers_a_500_ejects_or_over_grpc_refusals_alone(
+    plan: FrontEndPlan,
+) -> None:
     for name, cluster in pool_clusters(plan).items():
         outliers = cluster["outlier_detection"]
         assert outliers["max_ejection_percent"] == 100
         assert outliers["split_external_local_origin_errors"]
         enforced = {key for key in outliers if key.startswith("enforcing_")}
         assert enforced
-        on_500 = {"enforcing_consecutive_5xx"} if name.startswith("rest-") else set()
-        assert {key for key in enforced if outliers[key] != 0} == on_500
+        rest = name.startswith("rest-")
+        wanted = {"enforcing_consecutive_5xx" if rest else "enforcing_failure_percentage"}
+        assert {key for key in enforced if outliers[key] != 0} == wanted
+        assert rest or outliers["failure_percentage_threshold"] == 100
         [options] = cluster["typed_extension_protocol_options"].values()
         [matched] = options["outlier_detection"]["error_matcher"].values()
         assert matched == {"headers": [{"name": ":status", "string_match": {"exact": "500"}}]}
@@ -189,12 +193,12 @@ def test_internal_addresses_are_left_to_envoy(plan: FrontEndPlan) -> None:
     assert "internal_address_config" not in dict(values([bootstrap(plan), files(plan)]))
 
 
-def test_listeners_take_their_ports_from_the_settings() -> None:
+def test_listeners_stay_at_their_ports_whatever_is_published() -> None:
     ports = {"rest_port": 18080, "grpc_port": 18500, "metrics_port": 19902}
     plan = front_end(settings=ports)
-    for name in ("rest", "grpc", "metrics"):
+    for name, port in {"rest": 8080, "grpc": 8500, "metrics": 9902}.items():
         address = listener(plan, name)["address"]["socket_address"]
-        assert address == {"address": "0.0.0.0", "port_value": ports[f"{name}_port"]}  # noqa: S104
+        assert address == {"address": "0.0.0.0", "port_value": port}  # noqa: S104
 
 
 @every_shape
