@@ -9,7 +9,7 @@ export PYTHONSAFEPATH =
 OPS = $(PYTHON) -m ops
 
 .DEFAULT_GOAL := help
-.PHONY: help up preview down heal drift preflight pin pulumi pr-check test unit lint format lock clean
+.PHONY: help up release preview down heal drift preflight pin api-keys pulumi pr-check test unit lint format lock clean
 .PHONY: policy-env policy-pack policy-audit mutate-policies
 .PHONY: bench test-unit test-simulator test-envoy test-preview integration kills drills
 .PHONY: cluster cluster-down test-cluster
@@ -20,6 +20,9 @@ help: ## List the targets
 
 up: ## Deploy STACK; the local one is then asked for predictions until every instance has answered
 	@exec $(OPS) up --stack="$$STACK" --arguments="$$ARGS"
+
+release: ## Move a pool of STACK to another version, GPU by GPU: ARGS="main --to 2" (--abort, --status; docs/releases.md)
+	@exec $(OPS) release --stack="$$STACK" --arguments="$$ARGS"
 
 preview: ## Show what `make up` would change; without a shared backend, a plan from nothing
 	@exec $(OPS) preview --stack="$$STACK" --arguments="$$ARGS"
@@ -38,6 +41,9 @@ preflight: ## Reach every host of STACK and name every problem, changing nothing
 
 pin: ## Ask registries for the digests of STACK's images and write images.lock.yaml
 	@$(OPS) pin --stack="$$STACK"
+
+api-keys: ## Lines client=key become the file of front_end.api_keys_secret: make -s api-keys < keys
+	@exec $(OPS) api-keys
 
 pulumi: ## Run the Pulumi CLI on STACK: make pulumi ARGS="stack output"
 	@exec $(OPS) pulumi --stack="$$STACK" --arguments="$$ARGS"

@@ -92,7 +92,10 @@ class ServingDeployment(pulumi.ComponentResource):
     def _config(self, plan: ConfigPlan, node: NodePlan) -> ConfigVolume:
         instances = node.instances_of(plan.pool)
         instance = instances[0]
-        texts: dict[str, pulumi.Input[str]] = {**server_files.server_files(instance)}
+        lists = server_files.by_list(instances)
+        texts: dict[str, pulumi.Input[str]] = {}
+        for readers in lists.values():
+            texts |= server_files.server_files(readers[0])
         if batching := server_files.batching_file(instance):
             texts[batching] = self._batching[plan.pool].text
         return ConfigVolume(
@@ -100,7 +103,11 @@ class ServingDeployment(pulumi.ComponentResource):
             ConfigVolumeArgs(
                 plan=plan,
                 files={name: PublishedFile(text=text) for name, text in texts.items()},
-                later=[server_files.models_file(instance), server_files.serving_file(instance)],
+                later=[
+                    name
+                    for one, *_ in lists.values()
+                    for name in (server_files.models_file(one), server_files.serving_file(one))
+                ],
                 then=script("models.sh"),
                 then_files={"settings": server_files.models_settings(instances)},
                 attachments=[

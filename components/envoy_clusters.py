@@ -61,7 +61,12 @@ _INTERNAL_ERROR = {"http_response_headers_match": {"headers": [header(":status",
 def clusters(front_end: FrontEndPlan) -> list[Config]:
     """Every cluster of a node's Envoy but that of its own admin page."""
     return [
-        *(cluster for pool in front_end.asked for cluster in _pool_clusters(front_end, pool)),
+        *(
+            cluster
+            for pool in front_end.asked
+            for each in (pool, *pool.parts)
+            for cluster in _pool_clusters(front_end, each)
+        ),
         *(
             _single(metrics_cluster(endpoint.name), socket_address(str(endpoint.address), REST_PORT))
             for pool in front_end.pools
@@ -140,7 +145,7 @@ def _pool_cluster(
         "load_balancing_policy": balancing_policy,
         "common_lb_config": _lb_config(),
         "load_assignment": assignment,
-        "health_checks": [_health_check(model) for model in pool.model_names[:_MOST_CHECKS]],
+        "health_checks": [_health_check(*asked) for asked in _asked_for(pool)[:_MOST_CHECKS]],
         "outlier_detection": _outlier_detection(on_500="http_protocol_options" in protocol),
         "circuit_breakers": _circuit_breakers(front_end.spec.max_concurrent, len(pool.endpoints)),
         "typed_extension_protocol_options": _protocol_options(
@@ -160,7 +165,18 @@ def _lb_config() -> Config:
     return {**_panic_only_when_all_are_down(), "update_merge_window": "0s"}
 
 
-def _health_check(model: str) -> Config:
+def _asked_for(pool: PoolPlan) -> list[tuple[str, str]]:
+    """Models, and the path of what is asked about each: of a part of a pool, first the version that it has.
+
+    An instance that is moved away, or is not there yet, is then out by itself, whatever the endpoints say.
+    """
+    only = {} if pool.only is None else dict.fromkeys(pool.only.models, f"/versions/{pool.only.version}")
+    return [
+        (model, only.get(model, "")) for model in sorted(pool.model_names, key=lambda name: name not in only)
+    ]
+
+
+def _health_check(model: str, version: str) -> Config:
     # Several checks of a cluster must all pass, and each needs a name: an instance takes requests once all
     # its models are loaded. One loaded version is enough, so that a broken new one takes no instance out.
     return {
@@ -175,7 +191,7 @@ def _health_check(model: str) -> Config:
         "interval_jitter_percent": 10,
         "healthy_threshold": 1,
         "http_health_check": {
-            "path": f"/v1/models/{model}",
+            "path": f"/v1/models/{model}{version}",
             "codec_client_type": "HTTP1",
             "response_buffer_size": _STATUS_BYTES,
             # The status page is 200 in every state, and AVAILABLE alone is also found in "UNAVAILABLE".

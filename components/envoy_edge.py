@@ -25,6 +25,8 @@ TRACING_CLUSTER = "tracing"
 LEAST_API_KEY = 16
 
 _API_KEYS = "api-keys"
+API_KEYS_FILE = f"{_API_KEYS}.yaml"
+"""Who may ask; holds keys."""
 _CERTIFICATE = "tls"
 EDGE_FILES = (
     f"{_CERTIFICATE}.crt",
@@ -69,13 +71,18 @@ def secret_files(front_end: FrontEndPlan) -> tuple[SecretFile, ...]:
             )
             files.append(file)
     if spec.auth and spec.auth.api_keys:
-        resource = typed(
-            "config.core.v3.TypedExtensionConfig", {"name": _API_KEYS, "typed_config": _key_rules(spec.auth)}
-        )
-        names = {known.key: f"the API key of {known.client}" for known in spec.auth.api_keys}
-        text = block_yaml.render({"resources": [resource]})
-        files.append(SecretFile(name=f"{_API_KEYS}.yaml", text=text, names=names, quoted=True))
+        files.append(api_keys_file(spec.auth))
     return tuple(files)
+
+
+def api_keys_file(auth: Auth) -> SecretFile:
+    """Who may ask, each by a key."""
+    resource = typed(
+        "config.core.v3.TypedExtensionConfig", {"name": _API_KEYS, "typed_config": _key_rules(auth)}
+    )
+    names = {known.key: f"the API key of {known.client}" for known in auth.api_keys}
+    text = block_yaml.render({"resources": [resource]})
+    return SecretFile(name=API_KEYS_FILE, text=text, names=names, quoted=True)
 
 
 def edge_files(front_end: FrontEndPlan) -> dict[str, str]:

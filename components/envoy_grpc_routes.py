@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from components.envoy_balancing import choices
 from components.envoy_config import Config, grpc_cluster, request_timeout
+from components.envoy_retries import grpc_retries_of
 from components.envoy_route_parts import (
     INVALID_ARGUMENT,
     NOT_FOUND,
@@ -172,6 +173,7 @@ def _to(
                 **choice.action,
                 "timeout": timeout,
                 "max_stream_duration": {"grpc_timeout_header_max": timeout},  # a client's may be shorter
+                **grpc_retries_of(front_end, target.pool),
                 **more,
             },
             **rewrite,

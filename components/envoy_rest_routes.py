@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from components.envoy_balancing import choices
 from components.envoy_config import Config, request_timeout, rest_cluster
+from components.envoy_retries import rest_retries_of
 from components.envoy_route_parts import (
     absent,
     chosen_users,
@@ -62,6 +63,9 @@ def _routes(front_end: FrontEndPlan, canary_users_of: PoolPlan | None) -> Iterat
     models = list(models_of(front_end, canary_users_of))
     for pool, model in models:
         yield from _predictions(front_end, pool, model, of_canary_users=canary_users_of is not None)
+        for value, target in elsewhere(front_end, pool, model).items():
+            if target.pool.only is not None:
+                yield _status(front_end, target.pool, model, value)
         yield _status(front_end, pool, model)
     # After all that most requests are, so that these cost them nothing.
     for pool, model in models:
@@ -149,16 +153,28 @@ def _to(
         yield {
             "name": f"{name}{case.name}{choice.suffix}",
             "match": with_case(case, asked, {"safe_regex": {"regex": regex}}),
-            "route": {**choice.action, "timeout": request_timeout(front_end), **rewrite, **(more or {})},
+            "route": {
+                **choice.action,
+                "timeout": request_timeout(front_end),
+                **rewrite,
+                **rest_retries_of(front_end, target.pool),
+                **(more or {}),
+            },
         }
 
 
-def _status(front_end: FrontEndPlan, pool: PoolPlan, model: RoutedModel) -> Config:
+def _status(front_end: FrontEndPlan, pool: PoolPlan, model: RoutedModel, version: str = "") -> Config:
+    """A model's state; that of a version where only a part of the pool has it."""
+    of_version = f"/versions/{version}" if version else f"{_VERSION}?"
     return {
-        "name": f"status:{model.name}",
+        "name": f"status:{model.name}{'/' if version else ''}{version}",
         "match": {
-            "safe_regex": {"regex": f"{_path(model)}{_VERSION}?(/metadata)?"},
+            "safe_regex": {"regex": f"{_path(model)}{of_version}(/metadata)?"},
             "headers": [header(":method", "GET")],
         },
-        "route": {"cluster": rest_cluster(pool), "timeout": request_timeout(front_end)},
+        "route": {
+            "cluster": rest_cluster(pool),
+            "timeout": request_timeout(front_end),
+            **rest_retries_of(front_end, pool),
+        },
     }

@@ -4,19 +4,15 @@ from collections.abc import Sequence
 
 from components.envoy_config import (
     ADMIN_CLUSTER,
-    INTERNAL_ERRORS,
     MIB,
     Config,
-    extension,
-    matches,
     metrics_cluster,
-    seconds,
     set_header,
-    try_timeout_s,
 )
 from components.envoy_edge import API_KEY_HEADER
 from components.envoy_grpc_routes import grpc_routes
 from components.envoy_rest_routes import rest_routes
+from components.envoy_retries import grpc_retries, rest_retries
 from components.envoy_route_parts import header, refusal
 from components.front_end_plan import FrontEndPlan
 from components.monitoring import ENVOY_METRICS_PATH, METRICS_PATH, front_end_path
@@ -34,11 +30,7 @@ def rest_virtual_host(front_end: FrontEndPlan) -> Config:
     """
     return {
         **_virtual_host("rest", front_end),
-        "retry_policy": {
-            **_retry_policy(front_end, "retriable-status-codes"),
-            # A full batching queue: another GPU may have room. A GPU that fails: another may be well.
-            "retriable_status_codes": [503, 500],
-        },
+        "retry_policy": rest_retries(front_end),
         **rest_routes(front_end),
     }
 
@@ -47,10 +39,7 @@ def grpc_virtual_host(front_end: FrontEndPlan) -> Config:
     """What may be asked over gRPC."""
     return {
         **_virtual_host("grpc", front_end),
-        "retry_policy": {
-            **_retry_policy(front_end, "unavailable,retriable-headers"),
-            "retriable_headers": [matches("grpc-status", INTERNAL_ERRORS)],
-        },
+        "retry_policy": grpc_retries(front_end),
         **grpc_routes(front_end),
     }
 
@@ -89,24 +78,4 @@ def _virtual_host(name: str, front_end: FrontEndPlan) -> Config:
         # No instance sees a client's key.
         "request_headers_to_remove": [SERVED_BY_HEADER, *([API_KEY_HEADER] if front_end.spec.auth else [])],
         "response_headers_to_add": [set_header(SERVED_BY_HEADER, "%UPSTREAM_HOST_NAME%")],
-    }
-
-
-def _retry_policy(front_end: FrontEndPlan, answer: str) -> Config:
-    # `reset` also covers the timeout of a try: 71 requests failed without it when an instance hung.
-    return {
-        "retry_on": f"connect-failure,refused-stream,reset-before-request,reset,{answer}",
-        "num_retries": 2,
-        "per_try_timeout": seconds(try_timeout_s(front_end)),
-        # Of two instances the dead one is chosen three times in four, for the fewest requests: five attempts
-        # miss the other one now and then (4 to 13 requests failed of 2,500), a hundred do not.
-        "host_selection_retry_max_attempts": 100,
-        "retry_host_predicate": [
-            extension(
-                "retry_host_predicates.previous_hosts",
-                "retry.host.previous_hosts.v3.PreviousHostsPredicate",
-                {},
-            )
-        ],
-        "retry_back_off": {"base_interval": "0.025s", "max_interval": "0.25s"},
     }

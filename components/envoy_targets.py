@@ -122,7 +122,8 @@ def named(
     if header is None:
         return
     known = _listed(models)
-    for value, target in {**_elsewhere(front_end, pool, models), **_targets(place.pool, known)}.items():
+    there = _elsewhere(front_end, pool, models)
+    for value, target in {**there, **_targets(place.pool, models, known)}.items():
         said: Config = {"name": header, "string_match": {"exact": value}}
         yield Case(name=f"={value}", target=target, headers=(said,))
     if not _lists_versions(models):
@@ -137,8 +138,11 @@ def accepted(front_end: FrontEndPlan, pool: PoolPlan, models: Sequence[RoutedMod
 
 
 def elsewhere(front_end: FrontEndPlan, pool: PoolPlan, model: RoutedModel) -> dict[str, Target]:
-    """Versions and labels that only the canary's pool has."""
-    return _elsewhere(front_end, pool, [model])
+    """Versions and labels that only the canary's pool has, and versions that only a part of the pool has."""
+    parts = _targets(pool, [model], _listed([model])) if pool.parts else {}
+    return {value: target for value, target in parts.items() if target.pool is not pool} | _elsewhere(
+        front_end, pool, [model]
+    )
 
 
 def _elsewhere(front_end: FrontEndPlan, pool: PoolPlan, models: Sequence[RoutedModel]) -> dict[str, Target]:
@@ -149,12 +153,18 @@ def _elsewhere(front_end: FrontEndPlan, pool: PoolPlan, models: Sequence[RoutedM
     names = {model.name for model in models}
     here = _listed(models)
     there = _listed([model for model in other.models if model.name in names])
-    return _targets(other, {value: number for value, number in there.items() if value not in here})
+    lacking = {value: number for value, number in there.items() if value not in here}
+    return _targets(other, models, lacking)
 
 
-def _targets(pool: PoolPlan, values: dict[str, int | None]) -> dict[str, Target]:
+def _targets(
+    pool: PoolPlan, models: Sequence[RoutedModel], values: dict[str, int | None]
+) -> dict[str, Target]:
+    names = [model.name for model in models]
     return {
-        value: Target(pool=pool, label=value) if number is None else Target(pool=pool, version=number)
+        value: Target(pool=pool, label=value)
+        if number is None
+        else Target(pool=pool.part(names, number) or pool, version=number)
         for value, number in values.items()
     }
 

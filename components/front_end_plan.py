@@ -40,6 +40,14 @@ def routed_models(models: Iterable[ServedModel]) -> tuple[RoutedModel, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class VersionOf:
+    """A version, and under which names its model is served."""
+
+    models: tuple[str, ...]
+    version: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class PoolPlan:
     """The instances of a pool on one node: one Envoy cluster for REST, one for gRPC."""
 
@@ -48,6 +56,22 @@ class PoolPlan:
     endpoints: tuple[Endpoint, ...]
     balancing: Balancing
     traffic: Traffic
+    only: VersionOf | None = None
+    """Where it is a part of a pool: what the instances of this part have."""
+    parts: tuple["PoolPlan", ...] = ()
+    """While a release is under way: its instances by the version that they have."""
+
+    def part(self, models: Iterable[str], version: int) -> "PoolPlan | None":
+        """Its instances that have a version of one of these models, where not all have the same."""
+        asked = set(models)
+        return next(
+            (
+                part
+                for part in self.parts
+                if part.only and part.only.version == version and asked.intersection(part.only.models)
+            ),
+            None,
+        )
 
     @property
     def model_names(self) -> tuple[str, ...]:

@@ -35,18 +35,32 @@ def read_lock(folder: Path) -> dict[str, str]:
 def with_digests(
     config: Mapping[str, object], lock: Mapping[str, str]
 ) -> tuple[dict[str, object], list[Problem]]:
-    """The configuration with the lock's digests on its images; a digest that says otherwise is reported."""
-    images = config.get("images")
-    if not isinstance(images, dict) or not lock:
-        return dict(config), []
-    problems = []
-    pinned = {}
-    for key, reference in images.items():
+    """The configuration with the lock's digests on its images; a digest that says otherwise is reported.
+
+    Those are `images.*` and, on Kubernetes, each pool's `model_volume.image`.
+    """
+    problems: list[Problem] = []
+    if not lock:
+        return dict(config), problems
+
+    def pinned(reference: object, path: str) -> object:
         name, _, digest = str(reference).partition("@")
         locked = lock.get(name)
         if locked and digest and digest != locked:
-            problems.append(
-                Problem(f"images.{key}", f"{FILE} has {locked}; run `make pin`, or drop one", reference)
-            )
-        pinned[key] = f"{name}@{locked}" if locked and isinstance(reference, str) else reference
-    return {**config, "images": pinned}, problems
+            problems.append(Problem(path, f"{FILE} has {locked}; run `make pin`, or drop one", reference))
+        return f"{name}@{locked}" if locked and isinstance(reference, str) else reference
+
+    def with_models(pool: object, path: str) -> object:
+        volume = pool.get("model_volume") if isinstance(pool, dict) else None
+        if not isinstance(pool, dict) or not isinstance(volume, dict) or "image" not in volume:
+            return pool
+        image = pinned(volume["image"], f"{path}.model_volume.image")
+        return {**pool, "model_volume": {**volume, "image": image}}
+
+    images, pools = config.get("images"), config.get("pools")
+    changed = dict(config)
+    if isinstance(images, dict):
+        changed["images"] = {key: pinned(each, f"images.{key}") for key, each in images.items()}
+    if isinstance(pools, list):
+        changed["pools"] = [with_models(pool, f"pools[{p}]") for p, pool in enumerate(pools)]
+    return changed, problems

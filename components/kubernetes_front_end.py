@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from components.envoy_config import CONFIG_FOLDER, ENVOY_BINARY
+from components.envoy_edge import API_KEYS_FILE
 from components.envoy_files import bootstrap_file
 from components.kubernetes_envoy import clusters_hash, dynamic_files
 from components.kubernetes_object import (
@@ -83,8 +84,6 @@ def _deployment(
 
 
 def _pod(plan: KubernetesPlan, front_end: ProxyPlan, bootstrap: str, config_maps: tuple[str, ...]) -> Json:
-    secret = front_end.spec.tls_secret
-    certificate: list[Json] = [{"secret": {"name": secret}}] if secret else []
     spec: Json = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -107,7 +106,7 @@ def _pod(plan: KubernetesPlan, front_end: ProxyPlan, bootstrap: str, config_maps
         },
         "containers": [_container(front_end, bootstrap)],
         "volumes": [
-            files_volume(_FILES, config_maps, certificate),
+            files_volume(_FILES, config_maps, list(_secrets(front_end))),
             {"name": _TMP, "emptyDir": {"sizeLimit": "64Mi"}},
         ],
     }
@@ -116,6 +115,16 @@ def _pod(plan: KubernetesPlan, front_end: ProxyPlan, bootstrap: str, config_maps
     if plan.cluster.pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in plan.cluster.pull_secrets]
     return spec
+
+
+def _secrets(front_end: ProxyPlan) -> Iterator[Json]:
+    """Secrets of the cluster, by name: the kubelet puts them beside the other files, and swaps them too."""
+    spec = front_end.spec
+    if spec.tls_secret:
+        yield {"secret": {"name": spec.tls_secret}}
+    if spec.api_keys_secret:
+        file = [{"key": API_KEYS_FILE, "path": API_KEYS_FILE}]
+        yield {"secret": {"name": spec.api_keys_secret, "items": file}}
 
 
 def _container(front_end: ProxyPlan, bootstrap: str) -> Json:

@@ -7,19 +7,17 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import Any
 
+from components.cluster_settings import SHARED, Cluster, NodePool
 from components.config_plan import ConfigPlan
-from components.edge_settings import Tls
+from components.edge_settings import Auth, Tls
 from components.errors import Problem, SettingsError
 from components.facts import server_version
 from components.front_end_plan import Endpoint, FrontEndPlan, ListenPorts, PoolPlan, routed_models
 from components.kubernetes_settings import (
-    SHARED,
-    Cluster,
     KubernetesFrontEnd,
     KubernetesPool,
     KubernetesSettings,
     ModelVolume,
-    NodePool,
     OnNodes,
 )
 from components.labels import Labels, labels
@@ -50,6 +48,7 @@ class ServersPlan:
     models: tuple[ModelPlan, ...]
     model_mounts: tuple[tuple[str, str], ...]
     """Folders in the container, and which of the volume is seen there."""
+    by_version: bool = False
     needs_gpu_xla: bool
     batching: Batching | None
     gpu_memory: GpuMemory
@@ -126,7 +125,7 @@ class ProxyPlan:
     metrics_host: str
     """That of the Service for Prometheus."""
     spec: KubernetesFrontEnd
-    """`tls` in it is set where a Secret of the cluster is named."""
+    """`tls` and `auth` in it are set where a Secret of the cluster is named."""
     envoy: FrontEndPlan
     labels: Labels
     selector: Labels
@@ -270,6 +269,8 @@ def _front_end(
     spec = settings.front_end
     if spec.tls_secret:
         spec = spec.model_copy(update={"tls": Tls()})
+    if spec.api_keys_secret:
+        spec = spec.model_copy(update={"auth": Auth.model_construct(api_keys=(), jwt=None)})
     said = {"role": "front-end"}
     own = _labels(stack, owner, said)
     pools = zip(settings.pools, servers, strict=True)

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
+from components.cluster_settings import SHARED, NodePool
 from components.errors import Problem
 from components.facts import facts, server_version, version_number
-from components.kubernetes_settings import SHARED, KubernetesPool, KubernetesSettings, NodePool
+from components.kubernetes_settings import KubernetesPool, KubernetesSettings
 from components.model_sizes import most_at_once, room_of, too_much, usable_mib
 
 Rule = Callable[[KubernetesSettings], Iterator[Problem]]
@@ -175,6 +176,18 @@ def names_are_free(settings: KubernetesSettings) -> Iterator[Problem]:
             yield Problem(f"pools[{p}].name", "is taken on Kubernetes: it names the front end", pool.name)
 
 
+def versions_change_in_place(settings: KubernetesSettings) -> Iterator[Problem]:
+    """A cluster rolls pods by itself, and all of them have the pool's versions."""
+    for p, pool in enumerate(settings.pools):
+        named = {"release": pool.release is not None, "new_versions": pool.new_versions == "replace"}
+        for name in (name for name, said in named.items() if said):
+            message = (
+                "is for Docker; on Kubernetes give a pool of its own the new version and a share of the "
+                "requests (traffic.canary), or change versions: pods take that up in place"
+            )
+            yield Problem(f"pools[{p}].{name}", message)
+
+
 KUBERNETES_RULES: tuple[Rule, ...] = (
     node_pools_exist,
     node_pools_have_work,
@@ -188,6 +201,7 @@ KUBERNETES_RULES: tuple[Rule, ...] = (
     nodes_run_the_image,
     paths_are_absolute,
     names_are_free,
+    versions_change_in_place,
 )
 
 NEEDED_WHOLE: Mapping[Rule, tuple[str, ...]] = {

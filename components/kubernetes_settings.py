@@ -10,109 +10,18 @@ from typing import Annotated, Literal
 from pydantic import Field, PlainValidator, WithJsonSchema
 
 from components.base import Model, repeated
+from components.cluster_settings import Cluster, Cpus, NodePool
 from components.errors import Problem
 from components.model_settings import ServedModel
 from components.node_settings import Node
 from components.pool_settings import Pool, SlotGroup
 from components.settings import FrontEnd, Settings
 from components.types import (
-    MOST_MIB,
-    Driver,
-    FolderPath,
-    GpuResource,
-    HostName,
     ImageReference,
     ObjectName,
     QualifiedName,
     Slug,
 )
-
-GPU_RESOURCE = "nvidia.com/gpu"
-SHARED = ".shared"
-Cpus = Annotated[int, Field(ge=1, le=1024)]
-
-
-class Cluster(Model):
-    """A Kubernetes cluster: reached by a kubeconfig, or a folder that a GitOps tool applies from."""
-
-    kubeconfig: FolderPath | None = None
-    """File that says how the API server is reached. The environment's own is never read."""
-    context: Annotated[str, Field(min_length=1, max_length=253)] | None = None
-    """Context in it, always named: the current one is whoever used it last."""
-    render_to: FolderPath | None = None
-    """Instead of both: folder for manifests. No cluster is asked, and no Secret is ever written there."""
-    namespace: ObjectName
-    """Namespace of everything."""
-    create_namespace: bool = False
-    """Make the namespace too; else it must be there."""
-    domain: HostName = "cluster.local"
-    """The cluster's domain in DNS."""
-    priority_class: ObjectName | None = None
-    """PriorityClass of model servers; it must be there."""
-    pull_secrets: tuple[ObjectName, ...] = ()
-    """Secrets of the namespace with which images are pulled."""
-
-    def _rules(self) -> Iterator[Problem]:
-        yield from self._applied_or_rendered()
-
-    def _applied_or_rendered(self) -> Iterator[Problem]:
-        """One provider cannot do both, and a kubeconfig without its context leads anywhere."""
-        if self.render_to is not None:
-            for name in ("kubeconfig", "context"):
-                if getattr(self, name) is not None:
-                    message = (
-                        "cannot be combined with render_to: manifests are rendered, or a cluster is reached"
-                    )
-                    yield Problem(name, message, getattr(self, name))
-        else:
-            for name in ("kubeconfig", "context"):
-                if getattr(self, name) is None:
-                    yield Problem(name, "is required, or render_to: a folder for manifests")
-
-
-class Taint(Model):
-    """A taint of the nodes that model servers tolerate."""
-
-    key: QualifiedName
-    """Its key."""
-    value: Annotated[str, Field(max_length=63)] | None = None
-    """Its value; unset, any."""
-    effect: Literal["NoSchedule", "NoExecute", "PreferNoSchedule"] = "NoSchedule"
-    """What it does to others."""
-
-
-class NodePool(Model):
-    """Nodes of the cluster with GPUs of one kind."""
-
-    name: Slug
-    """How pools name it."""
-    nodes: Annotated[int, Field(ge=1, le=5000)]
-    """How many there are."""
-    gpus_per_node: Annotated[int, Field(ge=1, le=112)]
-    """How many `gpu_resource` each offers."""
-    gpu_resource: GpuResource = GPU_RESOURCE
-    """What a pod asks for: nvidia.com/gpu, a MIG profile (nvidia.com/mig-1g.10gb), nvidia.com/gpu.shared."""
-    gpu_model: str | None = None
-    """Kind of the GPU, such as a100-80g: lets memory, MIG profile and image be checked."""
-    selector: Annotated[Mapping[QualifiedName, str], Field(min_length=1)]
-    """Labels that its nodes have and no others, such as nvidia.com/gpu.product."""
-    taints: tuple[Taint, ...] = (Taint(key=GPU_RESOURCE),)
-    """Taints of its nodes."""
-    runtime_class: ObjectName | None = None
-    """RuntimeClass of model servers, where NVIDIA's is not containerd's default."""
-    spare_gpus: Annotated[int, Field(ge=0, le=1000)] = 0
-    """GPUs that stay free: with them a new pod comes before the old one goes."""
-    cpus_per_node: Cpus | None = None
-    """What pods may have of a node's CPUs: lets it be checked."""
-    memory_mib_per_node: Annotated[int, Field(ge=1024, le=MOST_MIB)] | None = None
-    """What pods may have of a node's memory in MiB: lets it be checked."""
-    driver: Driver | None = None
-    """Driver version, in quotes."""
-
-    @property
-    def gpus(self) -> int:
-        """All of them."""
-        return self.nodes * self.gpus_per_node
 
 
 def _whole_gpus(value: object) -> int:
@@ -340,6 +249,8 @@ class KubernetesFrontEnd(FrontEnd):
     """Namespace whose pods may read metrics."""
     tls_secret: ObjectName | None = None
     """A Secret of the namespace (kubernetes.io/tls) with the certificate: encrypts REST and gRPC."""
+    api_keys_secret: ObjectName | None = None
+    """A Secret of the namespace with `api-keys.yaml`, as `make api-keys` writes it: clients show a key."""
     node_selector: Mapping[QualifiedName, str] = {}
     """Labels of the nodes that Envoy goes to; it needs no GPU."""
 
@@ -355,8 +266,11 @@ class KubernetesFrontEnd(FrontEnd):
         if self.tls is not None:
             yield Problem("tls", "is for Docker; on Kubernetes name a Secret of the cluster in tls_secret")
         if self.auth is not None and self.auth.api_keys:
-            message = "would put keys into a manifest; on Kubernetes set auth.jwt, which needs no secret"
+            message = "is for Docker; on Kubernetes name a Secret of the cluster in api_keys_secret"
             yield Problem("auth.api_keys", message)
+        if self.auth is not None and self.api_keys_secret:
+            message = "cannot be combined with auth: a client would need both"
+            yield Problem("api_keys_secret", message, self.api_keys_secret)
 
     def _replicas_ascend(self) -> Iterator[Problem]:
         """The autoscaler's bounds."""

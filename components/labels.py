@@ -18,9 +18,20 @@ def labels(stack: str, named: Mapping[str, str]) -> Labels:
 
 
 def instance_labels(
-    stack: str, *, owner: str, node: Node, name: str, pool: Pool, slots: Sequence[Slot], models: Sequence[str]
+    stack: str,
+    *,
+    owner: str,
+    node: Node,
+    name: str,
+    pool: Pool,
+    slots: Sequence[Slot],
+    models: Sequence[str],
+    versions: Mapping[str, str],
 ) -> Labels:
-    """Labels of an instance; what is given up is said, so that nothing is unseen."""
+    """Labels of an instance; what is given up is said, so that nothing is unseen.
+
+    `versions` says which versions it has, where these never change under it.
+    """
     given_up = {
         "sharing": pool.sharing,
         "all-gpus": pool.all_gpus,
@@ -40,6 +51,7 @@ def instance_labels(
             "gpu": ",".join(slot.uuid for slot in slots),
             # With a folder of models they come and go under a server that runs, and a label cannot.
             **({} if pool.models_folder else {"models": ",".join(sorted(models))}),
+            **versions,
             "load-timeout-s": str(pool.load_timeout_s),
             **{given: "true" for given, said in given_up.items() if said},
         },

@@ -28,7 +28,8 @@ class _RightParts(Settings):
 def _model_of_right_parts(model: type[Settings]) -> type[Settings]:
     if model is Settings:
         return _RightParts
-    from components.kubernetes_settings import Cluster, KubernetesPool, KubernetesSettings, NodePool
+    from components.cluster_settings import Cluster, NodePool
+    from components.kubernetes_settings import KubernetesPool, KubernetesSettings
 
     class _RightKubernetesParts(KubernetesSettings):
         cluster: Cluster = Cluster.model_construct(namespace="")

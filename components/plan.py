@@ -12,12 +12,13 @@ from components import addresses
 from components.config_plan import ConfigPlan, config_plan, config_volume, front_end_config
 from components.drain_plan import DrainPlan, drain_plan, drained
 from components.facts import server_version
-from components.front_end_plan import Endpoint, FrontEndPlan, PoolPlan, routed_models
+from components.front_end_plan import Endpoint, FrontEndPlan, PoolPlan
 from components.labels import instance_labels, labels, node_facts, rollout_labels
 from components.model_plan import ModelPlan, models_of
 from components.model_sizes import size_labels, smallest
 from components.node_settings import Node
 from components.pool_settings import Batching, GpuMemory, Memory, Pool, ServerOptions, SlotGroup
+from components.release_plan import as_served, pool_plan, versions_label
 from components.settings import Rollout, Settings
 from components.slots import Slot, slots_of
 from components.types import format_cpus, parse_cpus
@@ -73,6 +74,7 @@ class InstancePlan:
     models: tuple[ModelPlan, ...]
     model_mounts: tuple[tuple[str, str], ...]
     """Folders in the container, and which of the node is seen there, read-only."""
+    by_version: bool
     needs_gpu_xla: bool
     batching: Batching | None
     gpu_memory: GpuMemory
@@ -202,7 +204,7 @@ class _Builder:
         placed: set[Slot] = set()
         for pool in settings.pools:
             rolled: list[str] = []
-            for group, slots in self._shares(pool):
+            for position, (group, slots) in enumerate(self._shares(pool)):
                 own_name = _own_name(slots[0], pool, pool.name)
                 name = f"{group.node}-{own_name}"
                 before = [_own_name(slots[0], pool, pool.renamed_from or pool.name)]
@@ -214,7 +216,7 @@ class _Builder:
                     former_names=tuple(old for old in former if old != name),
                     own_name=own_name,
                     node=group.node,
-                    pool=pool,
+                    pool=as_served(pool, position),
                     slots=slots,
                     follows=rolled[-pool.max_unavailable] if len(rolled) >= pool.max_unavailable else None,
                 )
@@ -277,6 +279,7 @@ class _Builder:
             version=version,
             models=models.plans,
             model_mounts=models.mounts,
+            by_version=pool.new_versions == "replace",
             needs_gpu_xla=any(model.optimized and model.optimized.kind == "xla" for model in pool.models),
             batching=pool.batching,
             gpu_memory=pool.gpu_memory,
@@ -298,6 +301,7 @@ class _Builder:
                 pool=pool,
                 slots=placement.slots,
                 models=[model.name for model in models.plans],
+                versions=versions_label(pool),
             ),
         )
 
@@ -326,18 +330,10 @@ class _Builder:
         self, node: Node, serving: IPv4Network, front: IPv4Network, instances: tuple[InstancePlan, ...]
     ) -> FrontEndPlan:
         name = f"{node.name}-envoy"
+        served = {placement.name: placement.pool for placement in self.placements[node.name]}
+        here = [(Endpoint(name=one.name, address=one.address), served[one.name]) for one in instances]
         pools = (
-            PoolPlan(
-                name=pool.name,
-                models=routed_models(pool.models),
-                endpoints=tuple(
-                    Endpoint(name=instance.name, address=instance.address)
-                    for instance in instances
-                    if instance.pool == pool.name
-                ),
-                balancing=pool.balancing,
-                traffic=pool.traffic,
-            )
+            pool_plan(pool, [(endpoint, own) for endpoint, own in here if own.name == pool.name])
             for pool in self.settings.pools
         )
         said = {"owner": self.owner, "node": node.name}

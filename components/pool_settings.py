@@ -10,6 +10,7 @@ from pydantic import Field, PlainValidator, WithJsonSchema
 from components.base import Model, repeated
 from components.errors import Problem
 from components.model_settings import ServedModel
+from components.release_settings import Release
 from components.routing_settings import Balancing, Traffic
 from components.types import MOST_MIB, SLOT_PART, ModelPath, RawFile, Slug
 
@@ -202,6 +203,11 @@ class Pool(Model):
     is added or removed. Without it each model has a mount of its own, and another one replaces them."""
     models_file: RawFile | None = None
     """A `models.config` instead of `models`; base_path in it is the folder on the node."""
+    new_versions: Literal["reload", "replace"] = "reload"
+    """How servers get to other `versions`: `reload` in place, with old and new in memory for a moment, or
+    `replace`: one server after the other, each with the new ones alone."""
+    release: Release | None = None
+    """Only while one is under way: `make release` sets it, changes it and takes it out again."""
     slots: Annotated[tuple[SlotGroup, ...], Field(min_length=1)]
     """One instance on each."""
     sharing: bool = False

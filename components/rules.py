@@ -2,13 +2,13 @@
 
 A rule is a function that is named for what it demands and yields a `Problem` per finding: of settings, or (a
 text rule) of one text of the stack file. What goes where is in `placement_rules.py`, what fits in
-`capacity_rules.py`, which pools help which in `routing_rules.py`, what was left behind or out in
-`text_rules.py`.
+`capacity_rules.py`, which pools help which in `routing_rules.py`, what may be released in
+`release_rules.py`, what was left behind or out in `text_rules.py`.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 
-from components import capacity_rules, placement_rules, routing_rules, text_rules
+from components import capacity_rules, placement_rules, release_rules, routing_rules, text_rules
 from components.errors import Problem
 from components.settings import Settings
 
@@ -38,6 +38,9 @@ RULES: tuple[Rule, ...] = (
     routing_rules.dedicated_pools_find_their_models,
     routing_rules.pools_that_take_over_serve_the_same,
     routing_rules.a_pool_falls_back_to_one,
+    release_rules.replaced_versions_are_listed,
+    release_rules.releases_have_two_versions,
+    release_rules.released_pools_stand_alone,
     capacity_rules.memory_fits_the_node,
     capacity_rules.models_fit_twice,
     capacity_rules.image_is_known,

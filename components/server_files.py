@@ -19,7 +19,7 @@ FOLDER = "/config"
 
 
 def server_files(instance: Server) -> dict[str, str]:
-    """Text by name of all that an instance reads; a pool's instances have the same."""
+    """Text by name of all that an instance reads; those of a pool have the same, but for a release."""
     files = {models_file(instance): models_config(instance.models), monitoring_file(): monitoring_config()}
     batching = batching_file(instance)
     if batching is not None and instance.batching is not None:
@@ -31,8 +31,10 @@ def models_file(instance: Server) -> str:
     """Name of the list of models, which servers read again and again: what they see at /models is in it.
 
     Other mounts replace the servers; those that are not replaced yet must not read of folders that they lack.
+    So do other versions where they must not be in memory beside the old ones.
     """
-    return _named("models", repr(instance.model_mounts))
+    versions = [(model.name, model.versions.specific) for model in instance.models]
+    return _named("models", repr(instance.model_mounts) + (repr(versions) if instance.by_version else ""))
 
 
 def serving_file(instance: Server) -> str:
@@ -41,11 +43,20 @@ def serving_file(instance: Server) -> str:
 
 
 def models_settings(instances: Sequence[InstancePlan]) -> str:
-    """What `data/models.sh` is told of a pool's instances on a node."""
-    first = instances[0]
-    lines = [f"file {models_file(first)}", f"wait {first.load_timeout_s}"]
-    lines += [f"instance {instance.name} {instance.address}/{REST_PORT}" for instance in instances]
+    """What `data/models.sh` is told of a pool's instances on a node: those of one list after the other."""
+    lines = [f"wait {instances[0].load_timeout_s}"]
+    for file, readers in by_list(instances).items():
+        lines += [f"file {file}", *(["by-version"] if readers[0].by_version else [])]
+        lines += [f"instance {instance.name} {instance.address}/{REST_PORT}" for instance in readers]
     return "".join(f"{line}\n" for line in lines)
+
+
+def by_list(instances: Sequence[InstancePlan]) -> dict[str, list[InstancePlan]]:
+    """A pool's instances by the list of models that they read: two while a release is under way."""
+    readers: dict[str, list[InstancePlan]] = {}
+    for instance in instances:
+        readers.setdefault(models_file(instance), []).append(instance)
+    return readers
 
 
 def monitoring_file() -> str:

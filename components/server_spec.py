@@ -23,6 +23,10 @@ class Server(Protocol):
         """Folders that it sees, and where each comes from."""
 
     @property
+    def by_version(self) -> bool:
+        """Whether other versions come with another server, never under one that runs."""
+
+    @property
     def needs_gpu_xla(self) -> bool:
         """Whether a model is compiled for the GPU."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from bench.measure import machine
-from drills import changes, failures, interrupted, outages, refusals, releases, report
+from drills import changes, failures, interrupted, outages, refusals, releases, report, versions
 from drills.plays import Play
 from drills.stage import Stage, stage
 from toolchain.pulumi import ensure
@@ -20,6 +20,7 @@ from toolchain.tools import Toolchain
 PLAYS = (
     *changes.PLAYS,
     *releases.PLAYS,
+    *versions.PLAYS,
     *failures.PLAYS,
     *refusals.PLAYS,
     *interrupted.PLAYS,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from ops import audit, cluster_commands, down, drift, heal, lock, paths, policy, setup, tiers, up
+from ops import audit, cluster_commands, down, drift, heal, lock, paths, policy, release, setup, tiers, up
 from ops.errors import UserError
 from ops.processes import EXIT_INTERRUPTED, handle_signals
 from ops.requirements import write_locks
@@ -50,11 +50,17 @@ _COMMANDS = {
     "down": _on_stack(
         lambda stack, extra: down.down(stack, extra), alone=True, after="`make down` again goes on from here."
     ),
+    "release": _on_stack(
+        lambda stack, extra: release.release(stack, extra),
+        alone=True,
+        after="The stack file says how far it is: `make release` goes on, with --abort it moves back.",
+    ),
     "heal": _on_stack(lambda stack, extra: heal.heal(stack, extra), alone=True),
     "drift": _on_stack(lambda stack, extra: drift.drift(stack, extra), alone=True),
     "pulumi": _on_stack(lambda stack, extra: up.pulumi(stack, extra)),
     "preflight": _Command(run=lambda options: setup.preflight_alone(options.stack), stack=True),
     "pin": _Command(run=lambda options: setup.pin(options.stack), stack=True),
+    "api-keys": _Command(run=lambda _options: setup.api_keys()),
     "test": _Command(run=lambda options: tiers.test(options.tiers, options.arguments), arguments=True),
     "cluster": _Command(run=lambda _options: cluster_commands.start(), alone=True),
     "cluster-down": _Command(run=lambda _options: cluster_commands.stop(), alone=True),

@@ -24,10 +24,14 @@ def pin(stack: str, folder: Path, docker_config: Path) -> dict[str, str]:
     Nothing is written unless all are found. Raises UserError and SettingsError.
     """
     from components.image_lock import FILE, read_lock
+    from components.kubernetes_settings import KubernetesSettings
     from components.stack_file import load_stack_file
 
-    images = load_stack_file(folder / f"Pulumi.{stack}.yaml").images
-    tags = [image.partition("@")[0] for image in (images.server, images.envoy)]
+    settings = load_stack_file(folder / f"Pulumi.{stack}.yaml")
+    named = [settings.images.server, settings.images.envoy]
+    if isinstance(settings, KubernetesSettings):
+        named += [pool.model_volume.image for pool in settings.pools if pool.model_volume.image]
+    tags = [image.partition("@")[0] for image in named]
     found = {tag: digest_of(tag, docker_config) for tag in tags}
     lock = {**read_lock(folder), **found}
     text = _HEAD + "".join(f"  {tag}: {digest}\n" for tag, digest in sorted(lock.items()))

@@ -163,6 +163,12 @@ def pin(stack: str) -> int:
     return subprocess.run([str(paths.PYTHON), "-m", "ops.pin", stack], cwd=paths.ROOT, check=False).returncode
 
 
+def api_keys() -> int:
+    """`make api-keys`: the file of a Secret with API keys, in the virtual environment."""
+    python_env.ensure_venv()
+    return subprocess.run([str(paths.PYTHON), "-m", "ops.api_keys"], cwd=paths.ROOT, check=False).returncode
+
+
 def _credentials_folder() -> str:
     """Where the user's `pulumi login` is, for a CLI that has a home of its own."""
     own = os.environ.get("PULUMI_CREDENTIALS_PATH") or os.environ.get("PULUMI_HOME")

@@ -21,24 +21,31 @@ _LOGIN = ("login", "logout", "whoami")
 
 def up(stack: str, arguments: Sequence[str]) -> int:
     """Deploy a stack; the local one is asked for predictions afterwards."""
+    code, used = apply(stack, arguments)
+    if code == 0 and stack == setup.LOCAL_STACK:
+        print(_who_answers(used))
+    return code
+
+
+def apply(stack: str, arguments: Sequence[str]) -> tuple[int, Stack]:
+    """Deploy a stack with all that comes before: the exit code, and what was run."""
     if stack != setup.LOCAL_STACK:
         setup.check_stack_file(stack)
         team = setup.team_stack(stack, changes=True)
         options = [*policy.options(stack), *arguments]
         code = setup.preflight(stack, {})
-        if code != 0:
-            return code
-        if setup.is_on_kubernetes(stack):
-            return _deploy_pods(team, options)
-        return deploy(team, nodes.hosts_of(stack), options)
+        if code == 0:
+            on_kubernetes = setup.is_on_kubernetes(stack)
+            code = (
+                _deploy_pods(team, options) if on_kubernetes else deploy(team, nodes.hosts_of(stack), options)
+            )
+        return code, team
     local = setup.local_stack()
     code = setup.preflight(stack, dict(local.env))
     if code == 0:
         hosts = nodes.hosts_of(stack, local.env["DOCKER_HOST"])
         code = deploy(local, hosts, ["--yes", "--skip-preview", *arguments])
-    if code == 0:
-        print(_who_answers(local))
-    return code
+    return code, local
 
 
 def deploy(stack: Stack, hosts: Mapping[str, Host], arguments: Sequence[str]) -> int:

@@ -1,8 +1,9 @@
 # shellcheck shell=bash
-# Goes on after publish.sh: puts the list of models under servers that read it again every few seconds, and is
-# done once each server that runs has loaded what it asks for.
+# Goes on after publish.sh: puts the lists of models under servers that read them again every few seconds, and is
+# done once each server that runs has loaded what its list asks for.
 #
-# FROM/then/settings has lines: `file <name on the volume>`, `wait <seconds>`, `instance <name> <host/port>`.
+# FROM/then/settings has lines: `wait <seconds>`, and for each list `file <name on the volume>`, `by-version` where
+# other versions are another list, `instance <name> <host/port>` for each server that is to read it.
 # FROM/files has the list under that name. Comments in it say the same in a form that bash can read:
 #   #: model <model> <base path>
 #   #: versions <model> latest <n> | all | specific <version>...
@@ -17,19 +18,9 @@
 
 instances=()
 patience=60
+by_version=
 reason=
 declare -A address=() spec=() state=() why=()
-
-read_settings() {
-  local kind first second
-  while read -r kind first second; do
-    case $kind in
-      file) file=$first ;;
-      wait) patience=$first ;;
-      instance) instances+=("$first") && address[$first]=$second ;;
-    esac
-  done <"$from/then/settings"
-}
 
 # read_list WHICH FILE: spec[WHICH] are the models, spec[WHICH:<model>:<path, versions or labels>] what is said.
 read_list() {
@@ -278,39 +269,78 @@ change() {
   put "$wanted" 0644 - "$file" && wait_loaded new
 }
 
+# follows INSTANCE: it reads the list that is there. Where versions have lists of their own it may still read
+# another one, until it is replaced.
+follows() {
+  local model version
+  if [[ ! $by_version ]]; then return 0; fi
+  for model in ${spec[old]}; do
+    versions_of old "$model"
+    ask_states "$1" "$model" || return 1
+    for version in "${needed[@]}"; do
+      if [[ ${state[$version]-} != AVAILABLE ]]; then return 1; fi
+    done
+  done
+}
+
 # find_running: the instances whose port is open. The others read the list as they start.
 find_running() {
-  local instance
+  local instance found_running=()
   running=()
   # Side by side: each one that is away costs seconds.
   for instance in "${instances[@]}"; do (reach "$instance" && : >"$from/runs.$instance") & done
   wait
   for instance in "${instances[@]}"; do
-    if [[ -e $from/runs.$instance ]]; then running+=("$instance"); else say "$instance does not run"; fi
+    if [[ -e $from/runs.$instance ]]; then found_running+=("$instance"); else say "$instance does not run"; fi
+  done
+  for instance in "${found_running[@]}"; do
+    if follows "$instance"; then running+=("$instance"); else say "$instance has another list"; fi
   done
 }
 
-trap '' PIPE # a server that goes away while it is asked is no reason to end
-read_settings
-wanted=$from/files/$file
-read_list new "$wanted"
-if [[ ! -e $volume/$file ]]; then
-  # No server has been started with it yet.
-  # shellcheck disable=SC2086
-  write_serving ${spec[new]}
-  put "$wanted" 0644 - "$file"
-elif [[ $(<"$volume/$file") != "$(<"$wanted")" ]]; then
-  cp "$volume/$file" "$from/before.config"
-  read_list old "$from/before.config"
-  find_running
-  if ((${#running[@]})); then check; fi
-  if ! change; then
-    # shellcheck disable=SC2086
-    write_serving ${spec[old]}
-    put "$from/before.config" 0644 - "$file"
-    fail "$reason. The list of models is what it was before; what served then still does"
+# one_list: has the instances of one list follow it.
+one_list() {
+  wanted=$from/files/$file
+  read_list new "$wanted"
+  spec[old]=
+  if [[ -e $volume/$file ]]; then
+    cp "$volume/$file" "$from/before.config"
+    read_list old "$from/before.config"
   fi
-  # shellcheck disable=SC2086
-  write_serving ${spec[new]}
-fi
-say "models:${spec[new]}"
+  # Servers are stopped for it: what they could not load then must be told before.
+  if [[ $by_version ]]; then check; fi
+  if [[ ! -e $volume/$file ]]; then
+    # No server has been started with it yet.
+    # shellcheck disable=SC2086
+    write_serving ${spec[new]}
+    put "$wanted" 0644 - "$file"
+  elif [[ $(<"$volume/$file") != "$(<"$wanted")" ]]; then
+    find_running
+    if ((${#running[@]})); then check; fi
+    if ! change; then
+      # shellcheck disable=SC2086
+      write_serving ${spec[old]}
+      put "$from/before.config" 0644 - "$file"
+      fail "$reason. The list of models is what it was before; what served then still does"
+    fi
+    # shellcheck disable=SC2086
+    write_serving ${spec[new]}
+  fi
+  say "models:${spec[new]}"
+}
+
+trap '' PIPE # a server that goes away while it is asked is no reason to end
+file=
+mapfile -t settings <"$from/then/settings"
+for line in "${settings[@]}" 'file'; do
+  read -r kind first second <<<"$line"
+  case $kind in
+    wait) patience=$first ;;
+    by-version) by_version=1 ;;
+    instance) instances+=("$first") && address[$first]=$second ;;
+    file)
+      if [[ $file ]]; then one_list; fi
+      file=$first instances=() by_version=
+      ;;
+  esac
+done

@@ -24,6 +24,7 @@ def test_the_stacks_that_the_makefile_and_the_docs_name_are_committed() -> None:
         "all-gpus",
         "two-nodes",
         "canary",
+        "release",
         "standby",
         "edge",
         "staging",

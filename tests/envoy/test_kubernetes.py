@@ -3,7 +3,7 @@
 import shutil
 import subprocess
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +18,9 @@ from components.kubernetes_plan import KubernetesPlan, make_kubernetes_plan
 from components.kubernetes_settings import KubernetesSettings
 from components.settings import STATUS_PORT
 from components.stack_file import load_stack_file
+from ops.api_keys import api_keys_text
 from tests import golden
+from tests.envoy import harness
 from tests.envoy.ground import Ground, envoy_command
 from tests.envoy.harness import free_ports, ground_below, wait_for
 from tests.kubernetes_stacks import four_gpus, plan
@@ -61,9 +63,11 @@ def swap(ground: Ground, texts: dict[str, str], generation: str) -> None:
 
 
 @contextmanager
-def running(front_end: FrontEndPlan, ground: Ground, binary: Path) -> Iterator[None]:
-    """An Envoy on the files of a plan."""
-    swap(ground, files(front_end, ground), "first")
+def running(
+    front_end: FrontEndPlan, ground: Ground, binary: Path, secrets: Mapping[str, str] | None = None
+) -> Iterator[None]:
+    """An Envoy on the files of a plan, and of Secrets."""
+    swap(ground, {**files(front_end, ground), **(secrets or {})}, "first")
     command = envoy_command(binary, ground.folder / bootstrap_file(front_end)[0])
     with (ground.folder.parent / "envoy.log").open("wb") as log:
         envoy = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
@@ -125,6 +129,35 @@ def asks(stack: KubernetesPlan, ground: Ground, *, wait_s: int = 20) -> list[str
     of_envoy = lines[: next(n for n, line in enumerate(lines) if line.startswith("pool "))]
     here = [line.replace(f" {STATUS_PORT}", f" {ground.status_port}") for line in of_envoy]
     return [f"wait {wait_s}", *here]
+
+
+def test_a_key_of_the_secret_opens_and_one_that_is_swapped_in_does_too(
+    envoy_binary: Path, tmp_path: Path
+) -> None:
+    ports = dict(zip(("rest_port", "grpc_port", "metrics_port"), free_ports(3), strict=True))
+    front_end = stack(ports, api_keys_secret="keys").front_end.envoy
+    ground = ground_below(tmp_path)
+    own = files(front_end, ground)
+    old, new = "0123456789abcdef", 'fedcba9876543210 "\\'
+
+    def status(key: str | None) -> int:
+        headers = {"x-api-key": key} if key else {}
+        return harness.ask(
+            "127.0.0.1",
+            ports["rest_port"],
+            "POST",
+            "/v1/models/resnet50:predict",
+            body=b"{}",
+            headers=headers,
+        ).status
+
+    with running(front_end, ground, envoy_binary, {"api-keys.yaml": api_keys_text([f"team-a={old}\n"])}):
+        # No server is behind it: who may ask is told so.
+        wait_for("the key is known", lambda: status(old) == 503)
+        assert [status(None), status(new)] == [403, 403]
+        swap(ground, {**own, "api-keys.yaml": api_keys_text([f"team-a={new}\n"])}, "second")
+        wait_for("the new key is known", lambda: status(new) == 503)
+        assert status(old) == 403
 
 
 @dataclass(frozen=True)

@@ -62,10 +62,17 @@ def rest(
     )
 
 
-def over_grpc(port: int, timeout_s: float = 40) -> Answer:
-    """One prediction over gRPC, on a channel of its own; raises grpc.RpcError."""
+def over_grpc(
+    port: int, timeout_s: float = 40, *, version: int | None = None, headers: Mapping[str, str] | None = None
+) -> Answer:
+    """One prediction over gRPC, on a channel of its own; `version` goes into the message.
+
+    Raises grpc.RpcError.
+    """
     request = message("PredictRequest")()
     request.model_spec.name = MODEL
+    if version is not None:
+        request.model_spec.version.value = version
     tensor = request.inputs["x"]
     tensor.dtype = _FLOAT
     tensor.tensor_shape.dim.add().size = 1
@@ -76,12 +83,14 @@ def over_grpc(port: int, timeout_s: float = 40) -> Answer:
             request_serializer=lambda sent: sent.SerializeToString(),
             response_deserializer=message("PredictResponse").FromString,
         )
-        response, call = predict.with_call(request, timeout=timeout_s)
-    headers = {key: str(value) for key, value in (*call.initial_metadata(), *call.trailing_metadata())}
+        response, call = predict.with_call(
+            request, timeout=timeout_s, metadata=tuple((headers or {}).items())
+        )
+    received = {key: str(value) for key, value in (*call.initial_metadata(), *call.trailing_metadata())}
     return Answer(
         status=200,
-        served_by=headers.get("x-served-by", ""),
-        gpu=headers.get("x-simulator-gpu", ""),
+        served_by=received.get("x-served-by", ""),
+        gpu=received.get("x-simulator-gpu", ""),
         prediction=response.outputs["y"].float_val[0],
     )
 

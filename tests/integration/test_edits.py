@@ -173,6 +173,8 @@ _NOT_EDITED = {
     "pools[].sharing": "renames its containers",
     "pools[].single": "a label, as all_gpus is",
     "pools[].unbatched": "likewise",
+    "pools[].new_versions": "in test_release.py, which ends with it",
+    "pools[].release": "likewise",
     "front_end.tls": "with a real Envoy in tests/envoy/test_edge.py",
     "front_end.auth": "likewise",
     "front_end.rate_limit": "likewise",

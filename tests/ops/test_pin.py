@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from components.errors import SettingsError
 from components.image_lock import FILE
+from components.kubernetes_settings import KubernetesSettings
 from components.stack_file import load_stack_file
 from ops import pin
 from ops.errors import UserError
@@ -33,6 +35,22 @@ def test_what_was_pinned_for_other_stacks_stays(folder: Path, monkeypatch: pytes
     monkeypatch.setattr(pin, "digest_of", lambda _image, _config: DIGEST)
     pin.pin("prod", folder, folder / "none.json")
     assert f"  a/b:v1: {DIGEST}\n" in (folder / FILE).read_text()
+
+
+def test_an_image_with_models_is_pinned_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "Pulumi.parts.yaml"
+    shutil.copy(CHECKOUT / "examples" / "kubernetes-mig" / "Pulumi.example.yaml", file)
+    monkeypatch.setattr(pin, "digest_of", lambda _image, _config: DIGEST)
+    pin.pin("parts", tmp_path, tmp_path / "none.json")
+    settings = load_stack_file(file)
+    assert isinstance(settings, KubernetesSettings)
+    assert settings.pools[0].model_volume.image == f"registry.example.com/models/tagger:7@{DIGEST}"
+    assert settings.images.server.endswith(DIGEST)
+    file.write_text(file.read_text().replace("tagger:7", f"tagger:7@sha256:{'1' * 64}"))
+    with pytest.raises(
+        SettingsError, match=r"pools\[0\].model_volume.image: .*images.lock.yaml has sha256:0f"
+    ):
+        load_stack_file(file)
 
 
 def test_nothing_is_written_unless_every_digest_is_found(

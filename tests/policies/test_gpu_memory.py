@@ -2,11 +2,11 @@
 
 import pytest
 
-from components.deployment import ServingDeployment, ServingDeploymentArgs
 from tests import stacks
-from tests.mock_engine import CONTAINER, Deploy
+from tests.mock_engine import Deploy
 from tests.policies.good import UNKNOWN, Declared, deployment, exporter, front_end, publisher, server, uuid
 from tests.policies.judge import messages, violations
+from tests.policies.made import containers
 
 RULE = "gpu-memory"
 SHARED = "gpu-memory-shared"
@@ -196,23 +196,8 @@ def test_pods_are_judged_by_the_labels_of_their_workload() -> None:
     assert found.startswith("main/server: models: 90000 MiB")
 
 
-def made(deploy: Deploy, gpu_mib: int) -> list[Declared]:
-    """What the components make of a stack whose models say their sizes."""
-    config = stacks.changed(stacks.with_hardware(), "pools[0].models[0].gpu_mib", gpu_mib)
-    args = ServingDeploymentArgs(
-        settings=stacks.settings(config), stack="test", project_folder=stacks.PROJECT_FOLDER
-    )
-
-    def program() -> None:
-        ServingDeployment("serving", args)
-
-    return [
-        Declared(type=one.type, name=one.name, props=one.inputs) for one in deploy(program).of_type(CONTAINER)
-    ]
-
-
 def test_the_sizes_of_a_stack_file_are_judged_on_what_is_made_of_it(deploy: Deploy) -> None:
-    fits = made(deploy, 20000)
+    fits = containers(deploy, stacks.changed(stacks.with_hardware(), "pools[0].models[0].gpu_mib", 20000))
     assert messages(SHARED, *fits) == []
 
     def less(one: Declared) -> Declared:

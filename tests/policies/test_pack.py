@@ -23,6 +23,7 @@ RULES = {rule.name: rule for rule in all_rules()}
 # The level of each rule in local, staging and prod: a change is a decision about what may reach a machine.
 LEVELS = {
     "batching": "advisory mandatory mandatory",
+    "credentials-need-tls": "disabled advisory mandatory",
     "cpu-affinity": "advisory mandatory mandatory",
     "explicit-provider": "advisory mandatory mandatory",
     "explicit-provider-per-node": "mandatory mandatory mandatory",

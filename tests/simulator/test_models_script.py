@@ -1,7 +1,7 @@
 """`components/data/models.sh` with the real bash, under servers that run."""
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from tests.simulator.server import Server, publish, wait_for
 pytestmark = pytest.mark.simulator
 
 FILE = "models-0.config"
+NEW = "models-1.config"
 Start = Callable[..., Server]
 
 
@@ -58,13 +59,24 @@ class Pool:
         self.servers = [self.start(*flags).ready() for _ in range(count)]
 
     def upload(self, *models: ModelPlan) -> None:
-        instances = [f"instance gpu{i} 127.0.0.1/{server.rest_port}" for i, server in enumerate(self.servers)]
-        settings = "\n".join([f"file {FILE}", f"wait {self.wait_s}", *instances, ""])
+        self.upload_lists({FILE: models}, {FILE: self.servers})
+
+    def upload_lists(
+        self, lists: Mapping[str, Sequence[ModelPlan]], readers: Mapping[str, Sequence[Server]], *more: str
+    ) -> None:
+        """Several lists, and the servers that are to follow each one; `more` is said of each."""
+        lines = [f"wait {self.wait_s}"]
+        for file in lists:
+            lines += [f"file {file}", *more]
+            lines += [
+                f"instance gpu{self.servers.index(server)} 127.0.0.1/{server.rest_port}"
+                for server in readers.get(file, ())
+            ]
         self.publisher.upload(
-            {FILE: models_config(models)},
+            {file: models_config(models) for file, models in lists.items()},
             then=script("models.sh"),
-            modes={FILE: "later"},
-            then_files={"settings": settings},
+            modes=dict.fromkeys(lists, "later"),
+            then_files={"settings": "".join(f"{line}\n" for line in lines)},
         )
 
     def publish(self, *models: ModelPlan) -> str:
@@ -269,3 +281,34 @@ def _available(server: Server) -> set[int]:
 
 def _answers(server: Server, model: str) -> bool:
     return server.rest(f"/v1/models/{model}/metadata").status == 200
+
+
+def test_servers_of_two_lists_each_get_what_their_list_says(pool: Pool) -> None:
+    one, other = pool.model("a", 1, specific=(1,)), pool.model("a", 2, labels={"stable": 2}, specific=(2,))
+    pool.publish(one)
+    pool.run()
+    # The second one is to be moved: nobody follows the new list yet.
+    first, second = pool.servers
+    pool.upload_lists({FILE: [one], NEW: [other]}, {FILE: [first], NEW: [second]}, "by-version")
+    code, said = pool.publisher.run()
+    assert code is None, said
+    assert pool.publisher.held()[NEW] == models_config([other])
+    assert (_available(first), _available(second)) == ({1}, {1})
+    # A label of the new list is waited for where that is followed, and nowhere else.
+    labelled = replace(other, labels=(("newest", 2), ("stable", 2)))
+    pool.upload_lists({FILE: [one], NEW: [labelled]}, {FILE: [first], NEW: [second]}, "by-version")
+    code, said = pool.publisher.run()
+    assert code is None, said
+    assert "gpu1 has another list" in said
+    assert pool.publisher.held()[NEW] == models_config([labelled])
+
+
+def test_a_list_for_its_versions_is_refused_before_a_server_is_replaced_for_it(pool: Pool) -> None:
+    one = pool.model("a", 1, specific=(1,))
+    pool.publish(one)
+    lists = {FILE: [one], NEW: [pool.model("a", specific=(2,))]}
+    pool.upload_lists(lists, {}, "by-version")
+    code, said = pool.publisher.run()
+    assert code == 1
+    assert f"a: {pool.models / 'a'} has no version 2, only 1: nothing was changed" in said
+    assert NEW not in pool.publisher.held()

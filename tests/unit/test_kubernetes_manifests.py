@@ -59,6 +59,9 @@ def every_config() -> dict[str, Config]:
         "host": with_volume(host_path=True),
         "image": with_volume(image="models:1"),
         "tls": changed(four_gpus(), "front_end", {"tls_secret": "serving-tls"}),
+        "keys": changed(
+            four_gpus(), "front_end", {"api_keys_secret": "keys", "rate_limit": {"per_second": 10}}
+        ),
     }
 
 
@@ -334,6 +337,20 @@ def test_a_certificate_is_a_secret_that_the_cluster_has() -> None:
     (files,) = [volume for volume in pod(every["envoy"])["volumes"] if volume["name"] == "files"]
     assert {"secret": {"name": "serving-tls"}} in files["projected"]["sources"]
     assert "/config/tls.key" in every["envoy-files"]["data"]["sds-tls.yaml"]
+
+
+def test_api_keys_are_a_file_in_a_secret_that_the_cluster_has_and_nothing_passes_without_it() -> None:
+    every = made(changed(four_gpus(), "front_end", {"api_keys_secret": "serving-api-keys"}))
+    (files,) = [volume for volume in pod(every["envoy"])["volumes"] if volume["name"] == "files"]
+    assert {
+        "secret": {
+            "name": "serving-api-keys",
+            "items": [{"key": "api-keys.yaml", "path": "api-keys.yaml"}],
+        }
+    } in files["projected"]["sources"]
+    listeners = every["envoy-files"]["data"]["lds.yaml"]
+    assert "/config/api-keys.yaml" in listeners
+    assert "api-keys.yaml" not in every["envoy-files"]["data"]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,12 @@ from tests import golden, stacks
 from tests.kubernetes_stacks import four_gpus, plan, rendered_to, settings
 from tests.stacks import Config, changed, without
 
+JWT = {
+    "issuer": "https://issuer.example.com",
+    "audiences": ["tf"],
+    "keys": [{"kty": "EC", "crv": "P-256", "x": "eA", "y": "eQ"}],
+}
+
 
 def refusal(config: Config) -> str:
     return "\n".join(stacks.refusal(config))
@@ -61,7 +67,12 @@ def test_a_good_stack_file_is_accepted_for_a_cluster_and_for_a_folder() -> None:
         (
             "front_end",
             {"auth": {"api_keys": [{"client": "a", "key": "key_a"}]}},
-            "front_end.auth.api_keys: would put keys into a manifest",
+            "front_end.auth.api_keys: is for Docker; on Kubernetes name a Secret of the cluster in api_",
+        ),
+        (
+            "front_end",
+            {"auth": {"jwt": JWT}, "api_keys_secret": "keys"},
+            "front_end.api_keys_secret: (hidden): cannot be combined with auth",
         ),
         ("front_end", {"bind": "10.0.0.1"}, "front_end.bind: '10.0.0.1': is for Docker"),
         ("front_end", {"rest_port": 80}, "front_end.rest_port: 80: is below 1024"),

@@ -4,7 +4,7 @@ from types import FunctionType
 
 import pytest
 
-from components import capacity_rules, placement_rules, routing_rules, rules, text_rules
+from components import capacity_rules, placement_rules, release_rules, routing_rules, rules, text_rules
 from tests import stacks
 from tests.stacks import changed, one_node, refusal, two_nodes
 
@@ -222,7 +222,7 @@ def test_a_node_without_a_driver_runs_any_image() -> None:
 def test_every_rule_of_the_modules_is_in_the_list() -> None:
     found: list[object] = [
         value
-        for module in (placement_rules, routing_rules, capacity_rules, text_rules)
+        for module in (placement_rules, routing_rules, release_rules, capacity_rules, text_rules)
         for name, value in vars(module).items()
         if isinstance(value, FunctionType) and value.__module__ == module.__name__ and name[0] != "_"
     ]

@@ -222,6 +222,7 @@ def test_keys_are_listed_for_every_object_of_a_stack_file() -> None:
         "pools[].models[]",
         "pools[].models[].versions",
         "pools[].models[].optimized",
+        "pools[].release",
         "pools[].slots[]",
         "pools[].batching",
         "pools[].gpu_memory",
