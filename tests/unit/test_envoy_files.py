@@ -73,7 +73,8 @@ def test_a_file_begins_with_its_version_and_a_cluster_with_its_name(plan: FrontE
         ({}, set()),
         ({"max_concurrent": 77}, {"cds.yaml"}),
         ({"max_request_mib": 7}, {"rds-rest.yaml", "rds-grpc.yaml", "lds.yaml"}),
-        ({"rest_port": 7000}, {"lds.yaml"}),
+        ({"rest_port": 7000}, set()),
+        ({"rate_limit": {"per_second": 5}}, {"lds.yaml"}),
         ({"memory_mib": 2000}, set()),
     ],
 )
