@@ -27,6 +27,7 @@ class Load:
     p50_ms: float
     p99_ms: float
     failed: int
+    requests: int
 
 
 def require(*programs: str) -> None:
@@ -50,7 +51,10 @@ def over_rest(
     headers: Mapping[str, str] | None = None,
     prefix: Sequence[str] = (),
 ) -> Load:
-    """POST the body again and again, each client one request at a time on a connection that it keeps."""
+    """POST the body again and again, each client one request at a time on a connection that it keeps.
+
+    wrk takes whole seconds.
+    """
     sent = {"Content-Type": "application/json", **(headers or {})}
     script = f"wrk.method = 'POST'\nwrk.body = {json.dumps(body)}\n"
     script += "".join(
@@ -68,24 +72,34 @@ def over_rest(
         p50_ms=report["p50"] / 1000,
         p99_ms=report["p99"] / 1000,
         failed=report["failed"],
+        requests=report["requests"],
     )
 
 
 def over_grpc(
-    address: str, method: str, message: bytes, *, clients: int, seconds: float, prefix: Sequence[str] = ()
+    url: str,
+    message: bytes,
+    *,
+    clients: int,
+    seconds: float,
+    headers: Mapping[str, str] | None = None,
+    prefix: Sequence[str] = (),
 ) -> Load:
-    """The same with unary calls, each client on a connection of its own."""
+    """The same with unary calls, each client on a connection of its own; the URL's path is the method."""
+    sent = {"content-type": "application/grpc", "te": "trailers", **(headers or {})}
     with tempfile.TemporaryDirectory() as folder:
         body, log = Path(folder) / "body", Path(folder) / "log"
         body.write_bytes(b"\0" + len(message).to_bytes(4, "big") + message)
         command = [
             *(*prefix, "h2load", "--threads=1", f"--clients={clients}", "--max-concurrent-streams=1"),
-            *(f"--duration={seconds:g}", "--warm-up-time=0", f"--data={body}", f"--log-file={log}"),
             *(
-                "--header=content-type: application/grpc",
-                "--header=te: trailers",
-                f"http://{address}{method}",
+                f"--duration={round(1000 * seconds)}ms",
+                "--warm-up-time=0",
+                f"--data={body}",
+                f"--log-file={log}",
             ),
+            *(f"--header={name}: {value}" for name, value in sent.items()),
+            url,
         ]
         subprocess.run(command, capture_output=True, check=True)
         rows = [line.split("\t") for line in log.read_text().splitlines()]
@@ -95,4 +109,5 @@ def over_grpc(
         p50_ms=times[len(times) // 2],
         p99_ms=times[int(len(times) * 0.99)],
         failed=len(rows) - len(times),
+        requests=len(rows),
     )

@@ -73,7 +73,7 @@ def deploy(config: Mapping[str, object], stack: str) -> Mapping[str, object]:
 def _call(resource: Registered, names: Mapping[str, str]) -> str:
     decoded = resource.type == PROVIDER  # the SDK hands a provider's lists over as JSON
     inputs = {key: _decoded(value) if decoded else value for key, value in resource.inputs.items()}
-    arguments = ", ".join(f"{_snake(key)}={_literal(value)!r}" for key, value in inputs.items())
+    arguments = ", ".join(f"{snake(key)}={_literal(value)!r}" for key, value in inputs.items())
     provider = names.get(resource.provider.rpartition("::")[0])
     depends_on = sorted({names[urn] for urn in resource.dependencies if urn in names} - {provider or ""})
     more = f", replace_on_changes={resource.replace_on_changes!r}" if resource.replace_on_changes else ""
@@ -91,11 +91,12 @@ def _decoded(value: Any) -> Any:
 
 def _literal(value: Any) -> Any:
     if isinstance(value, dict):
-        return {_snake(key): _literal(item) for key, item in value.items()}
+        return {snake(key): _literal(item) for key, item in value.items()}
     if isinstance(value, float) and value.is_integer():  # numbers come back from the engine as floats
         return int(value)
     return [_literal(item) for item in value] if isinstance(value, list) else value
 
 
-def _snake(name: str) -> str:
+def snake(name: str) -> str:
+    """A name of the API as Python writes it."""
     return re.sub(r"(?<=[a-z0-9])([A-Z])", lambda match: f"_{match[1].lower()}", name)

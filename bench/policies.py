@@ -9,13 +9,13 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench import stacks
-from bench.flat import deploy
+from bench.flat import count_leaves, deploy, flat_program
 from bench.measure import Sample, ratio, run
 from bench.part import Part
 from bench.preview import LONGEST_S
@@ -37,7 +37,10 @@ from pack.rule import Params
 from tests.policies.server import request, server, whole
 
 _ROUNDS = 3
+_ROUNDS_OF_100 = 2  # more would be a quarter of an hour
 _FLEETS = (10, 100, 1000)
+_MOST_GROWTH = 13  # 10 is linear; caches that no longer hold a whole fleet cost some
+_MOST_OF_EMPTY = 1.15
 # The SDK refuses a pack without policies: one that nobody asks.
 _EMPTY = """from pulumi_policy import EnforcementLevel, PolicyPack, ResourceValidationPolicy
 
@@ -56,14 +59,17 @@ def rules(_toolchain: Toolchain) -> Iterator[str]:
     yield f"| rule | {' | '.join(f'{nodes} nodes, ms' for nodes in _FLEETS)} | us a resource, last | growth |"
     yield f"|---|{'---|' * len(_FLEETS)}---|---|"
     fleets = [fleet(nodes) for nodes in _FLEETS]
+    growths: dict[str, float] = {}
     for rule in all_rules():
         spent = [_cpu(lambda rule=rule, f=f: list(judge_all(rule, f, Params()))) for f in fleets]  # type: ignore[misc]
         cells = [f"{1000 * one:.1f}" for one in spent]
-        # A factor of 10 in resources: 10 is linear.
+        growths[rule.name] = spent[-1] / max(spent[-2], 1e-9)
         yield (
             f"| {rule.name} | {' | '.join(cells)} | {1e6 * spent[-1] / len(fleets[-1]):.0f} "
-            f"| {spent[-1] / max(spent[-2], 1e-9):.1f} |"
+            f"| {growths[rule.name]:.1f} |"
         )
+    yield ""
+    yield linearity(growths)
     yield ""
     yield "Through the SDK's own server, 10 nodes, without the CLI:"
     yield ""
@@ -74,6 +80,16 @@ def rules(_toolchain: Toolchain) -> Iterator[str]:
             read_once()
         alone, together = _served(fleets[0])
         yield f"| {how} | {1e6 * alone:.0f} | {1e6 * together:.0f} |"
+
+
+def linearity(growths: Mapping[str, float]) -> str:
+    """Whether each rule's time grows as the resources do; here by a factor of ten."""
+    steepest = max(growths, key=lambda name: growths[name])
+    missed = "" if growths[steepest] <= _MOST_GROWTH else "; missed"
+    return (
+        f"With ten times the resources a rule takes {growths[steepest]:.1f} times as long or less "
+        f"({steepest}; 10 is linear, wanted: {_MOST_GROWTH} or less{missed})."
+    )
 
 
 def _served(resources: tuple[Resource, ...]) -> tuple[float, float]:
@@ -118,7 +134,8 @@ def preview(nodes: int, toolchain: Toolchain) -> Iterator[str]:
         }
         for each in once.values() if nodes < 100 else ():  # warms caches
             each()
-        rounds = [{name: each() for name, each in once.items()} for _ in range(_ROUNDS)]
+        count = _ROUNDS if nodes < 100 else _ROUNDS_OF_100
+        rounds = [{name: each() for name, each in once.items()} for _ in range(count)]
     yield "| pack | wall, s | CPU, s | ratio to none | of CPU | to empty | of CPU |"
     yield "|---|---|---|---|---|---|---|"
     for name in packs:
@@ -129,7 +146,20 @@ def preview(nodes: int, toolchain: Toolchain) -> Iterator[str]:
                 cells.append(f"{ratio(mine, [_of(round_[other], what) for round_ in rounds]):.3f}")
         yield f"| {' | '.join(cells)} |"
     yield ""
-    yield "`empty` to `none` is the start-up, `ours` to `empty` what the rules add (wanted: 1.15 at most)."
+    ours, empty = ([_of(round_[name], "wall_s") for round_ in rounds] for name in ("ours", "empty"))
+    resources = count_leaves(flat_program(stacks.fleet(nodes), "bench"))
+    yield rules_add(ours, empty, resources)
+
+
+def rules_add(ours: Sequence[float], empty: Sequence[float], resources: int) -> str:
+    """What the rules add to a pack without any; each list holds seconds, the two of a round at one place."""
+    to_empty = ratio(ours, empty)
+    added_ms = statistics.median(1000 * (a - b) / resources for a, b in zip(ours, empty, strict=True))
+    missed = "" if round(to_empty, 2) <= _MOST_OF_EMPTY else "; missed"
+    return (
+        f"`empty` to `none` is the pack's start-up. The rules take the preview to {to_empty:.2f} of that "
+        f"(wanted: {_MOST_OF_EMPTY} or less{missed}), {added_ms:.1f} ms for each of {resources} resources."
+    )
 
 
 def fleet(nodes: int) -> tuple[Resource, ...]:

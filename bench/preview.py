@@ -11,79 +11,137 @@ import os
 import py_compile
 import statistics
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
 from bench import stacks
 from bench.flat import PLAIN, TUNED, count_leaves, flat_program
+from bench.flat_kubernetes import kubernetes_program
 from bench.measure import Sample, ratio, run
 from bench.part import Part
 from ops.stack import PREVIEW_ENV
 from tests.pulumi_project import CHECKOUT, Project
+from toolchain.pulumi import ensure
 from toolchain.tools import Toolchain
 
 _ROUNDS = 3
 _WANTED = {1: 1.10, 10: 1.05, 100: 1.05}
 _KEPT = CHECKOUT / ".local" / "bench"
 LONGEST_S = {1: 60, 10: 180, 100: 900}
-_SOURCES = ("__main__.py", "components", "requirements.txt", "bench", "Pulumi.prod.yaml")
+_SOURCES = (
+    "__main__.py",
+    "components",
+    "requirements.txt",
+    "bench",
+    "Pulumi.prod.yaml",
+    "Pulumi.staging.yaml",
+)
 
-Round = Sequence[Sample]
-"""One run of each program, one after the other: ours, flat, flat with our two lines."""
+_OURS = "ours"
+_CLUSTER_ROUNDS = 10
+MOST_OF_FLAT = 1.10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flat:
+    """A flat program: its `__main__.py` and the module beside it."""
+
+    main: str
+    text: str
 
 
 def report(nodes: int, toolchain: Toolchain) -> Iterator[str]:
-    """Three interleaved rounds; those of a run that was cut short are kept, and count if nothing changed."""
+    """Docker: three interleaved rounds, against what would be written and that with our two lines."""
     config = stacks.fleet(nodes)
-    flat = flat_program(config, "bench")
-    kept = _KEPT / f"preview-{nodes}-{_fingerprint(flat, toolchain)}.json"
-    rounds = _measured(nodes, toolchain, config, flat, kept)
-    ours, theirs, tuned = zip(*rounds, strict=True)
-    yield "| program | wall, s | s a node | CPU, s | ratio | of CPU | memory, MiB | shared once | processes |"
-    yield "|---|---|---|---|---|---|---|---|---|"
-    for name, samples in (("ours", ours), ("flat", theirs), ("flat with our two lines", tuned)):
-        yield _row(name, nodes, samples, ours)
+    text = flat_program(config, "bench")
+    programs = {"flat": Flat(main=PLAIN, text=text), "flat with our two lines": Flat(main=TUNED, text=text)}
+    kept = _KEPT / f"preview-{nodes}-{_fingerprint(text, toolchain)}.json"
+    samples = _measured(toolchain, config, programs, kept, warm=nodes < 100, longest_s=LONGEST_S[nodes])
+    yield from _table(samples, nodes)
+    yield f"{count_leaves(text)} leaf resources. The ratios are ours to that program's."
+    yield _judged(nodes, ratio([s.wall_s for s in samples[_OURS]], [s.wall_s for s in samples["flat"]]))
     yield ""
-    yield f"{count_leaves(flat)} leaf resources. The ratios are ours to that program's."
-    yield _judged(nodes, ratio([s.wall_s for s in ours], [s.wall_s for s in theirs]))
-    yield ""
-    yield f"Where ours takes its CPU time, as sampled: {_by_program(ours)}."
+    yield f"Where ours takes its CPU time, as sampled: {_by_program(samples[_OURS])}."
     kept.unlink()
 
 
-def _measured(nodes: int, toolchain: Toolchain, config: stacks.Config, flat: str, kept: Path) -> list[Round]:
+def on_cluster(_toolchain: Toolchain) -> Iterator[str]:
+    """Kubernetes, rendered to a folder: also against a flat program that imports no typed classes."""
+    toolchain = ensure(plugins=["docker", "kubernetes"])
+    config = stacks.on_cluster()
+    text = kubernetes_program(config, "bench", typed=True)
+    bare = kubernetes_program(config, "bench", typed=False)
+    programs = {
+        "flat": Flat(main=PLAIN, text=text),
+        "flat with our two lines": Flat(main=TUNED, text=text),
+        "the same without pulumi_kubernetes": Flat(main=TUNED, text=bare),
+    }
+    kept = _KEPT / f"preview-kubernetes-{_fingerprint(text, toolchain)}.json"
+    samples = _measured(toolchain, config, programs, kept, rounds=_CLUSTER_ROUNDS, longest_s=LONGEST_S[1])
+    yield from _table(samples, 1)
+    to_flat = ratio([s.wall_s for s in samples[_OURS]], [s.wall_s for s in samples["flat"]])
+    missed = "" if round(to_flat, 2) <= MOST_OF_FLAT else "; missed"
+    yield (
+        f"{count_leaves(text)} leaf resources. Ours takes {to_flat:.2f} of the flat program's time "
+        f"(wanted: {MOST_OF_FLAT:.2f} or less{missed}), which is as one would write it with "
+        "pulumi_kubernetes; ours does not import that package."
+    )
+    kept.unlink()
+
+
+def _measured(
+    toolchain: Toolchain,
+    config: stacks.Config,
+    programs: Mapping[str, Flat],
+    kept: Path,
+    *,
+    longest_s: float,
+    warm: bool = True,
+    rounds: int = _ROUNDS,
+) -> dict[str, list[Sample]]:
+    """Every program's runs; those of a bench that was cut short are kept, and count if nothing changed."""
     found = json.loads(kept.read_text()) if kept.exists() else []
-    rounds: list[Round] = [[Sample(**sample) for sample in each] for each in found]
+    done: list[dict[str, Sample]] = [
+        {name: Sample(**sample) for name, sample in each.items()} for each in found
+    ]
     # Where Python writes no bytecode, ours alone would be compiled each time: theirs is nearly all packages'.
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    env.pop("KUBECONFIG", None)
     with tempfile.TemporaryDirectory() as folder:
         ours = _project(Path(folder) / "ours", toolchain, env)
         ours.write_stack("bench", config)
-        projects = [ours]
-        for name, main in (("flat", PLAIN), ("tuned", TUNED)):
-            other = _project(Path(folder) / name, toolchain, env)
-            (other.folder / "__main__.py").write_text(main)
-            (other.folder / "flat.py").write_text(flat)
+        projects = {_OURS: ours}
+        for number, (name, flat) in enumerate(programs.items()):
+            other = _project(Path(folder) / f"flat-{number}", toolchain, env)
+            (other.folder / "__main__.py").write_text(flat.main)
+            (other.folder / "flat.py").write_text(flat.text)
             py_compile.compile(str(other.folder / "flat.py"))
             other.write_stack("bench", {})
-            projects.append(other)
+            projects[name] = other
         command = [str(toolchain.pulumi), "preview", "--stack", "bench", "--non-interactive"]
-        once = [
-            partial(
-                run, command, cwd=each.folder, env={**each.env, **PREVIEW_ENV}, longest_s=LONGEST_S[nodes]
-            )
-            for each in projects
-        ]
-        if nodes < 100:  # warms caches
-            for each in once:
-                each()
-        while len(rounds) < _ROUNDS:
-            rounds.append([each() for each in once])
+        once = {
+            name: partial(run, command, cwd=each.folder, env={**each.env, **PREVIEW_ENV}, longest_s=longest_s)
+            for name, each in projects.items()
+        }
+        for each in once.values() if warm else ():  # warms caches
+            each()
+        while len(done) < rounds:
+            done.append({name: each() for name, each in once.items()})
             kept.parent.mkdir(parents=True, exist_ok=True)
-            kept.write_text(json.dumps([[asdict(sample) for sample in each] for each in rounds]))
-    return rounds
+            kept.write_text(
+                json.dumps([{name: asdict(sample) for name, sample in each.items()} for each in done])
+            )
+    return {name: [each[name] for each in done] for name in projects}
+
+
+def _table(samples: Mapping[str, Sequence[Sample]], nodes: int) -> Iterator[str]:
+    yield "| program | wall, s | s a node | CPU, s | ratio | of CPU | memory, MiB | shared once | processes |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for name, each in samples.items():
+        yield _row(name, nodes, each, samples[_OURS])
+    yield ""
 
 
 def _project(folder: Path, toolchain: Toolchain, env: dict[str, str]) -> Project:
@@ -138,4 +196,4 @@ def _by_program(samples: Sequence[Sample]) -> str:
 PARTS = {
     f"preview-{nodes}": Part(f"Preview of {nodes} x 4 GPUs against flat programs", partial(report, nodes))
     for nodes in (1, 10, 100)
-}
+} | {"kubernetes-preview": Part("Preview of the Kubernetes stack against flat programs", on_cluster)}

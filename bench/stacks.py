@@ -17,6 +17,12 @@ def prod() -> Config:
     return own_values(document["config"])
 
 
+def on_cluster() -> Config:
+    """The committed Kubernetes stack: manifests in a folder."""
+    document = yaml.safe_load((CHECKOUT / "Pulumi.staging.yaml").read_text())
+    return own_values(document["config"])
+
+
 def fleet(nodes: int) -> Config:
     """As many nodes like prod's."""
     config = prod()

@@ -1,4 +1,4 @@
-"""Settings of the way in: TLS, who may ask and how often, tracing. All of it is off unless it is said."""
+"""Settings of the way in: TLS, who may ask and how often, what is traced and logged."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -7,7 +7,7 @@ from pydantic import Field
 
 from components.base import Model, repeated
 from components.errors import Problem
-from components.routing_settings import Percent
+from components.routing_settings import Percent, two_decimals
 from components.types import Base64Url, ConfigKey, HeaderValue, HostName, Port, Slug
 
 
@@ -90,6 +90,8 @@ class Auth(Model):
     """A key for each client."""
     jwt: Jwt | None = None
     """Tokens: nothing secret is kept here, so prefer them where there is an issuer."""
+    tls_in_front: bool = False
+    """Something before the front end speaks TLS with clients; else prod demands TLS here too."""
 
     def _rules(self) -> Iterator[Problem]:
         yield from self._one_way()
@@ -133,6 +135,16 @@ class Tracing(Model):
     """Its port for OTLP over HTTP."""
     sample_percent: Percent = 1
     """Of the requests. Clients cannot ask for it."""
+
+
+class AccessLog(Model):
+    """A line of JSON for each request, on Envoy's standard output."""
+
+    sample_percent: Percent = 100
+    """Of the requests that went well. All others are logged. At most two decimals."""
+
+    def _rules(self) -> Iterator[Problem]:
+        yield from two_decimals("sample_percent", self.sample_percent)
 
 
 class RequestIds(Model):

@@ -17,6 +17,7 @@ from components.envoy_edge import edge_filters, log_fields, tracing, transport_s
 from components.envoy_routes import grpc_virtual_host, metrics_virtual_host, rest_virtual_host
 from components.envoy_versions import model_spec_filter, rewrites_messages
 from components.plan import FrontEndPlan
+from components.settings import FrontEnd
 
 HEALTH_PATH = "/healthz"
 """For a balancer in front of the node; answered by Envoy itself."""
@@ -62,11 +63,12 @@ def _listener(name: str, port: int, manager: Config, transport: Config) -> Confi
 
 
 def _rest(front_end: FrontEndPlan) -> Config:
+    spec = front_end.spec
     return {
         **_manager("rest", front_end.spec.request_timeout_s),
         **_requests(front_end),
         "codec_type": "AUTO",
-        "access_log": [_access_log("rest", log_fields(front_end.spec))],
+        "access_log": [_access_log("rest", log_fields(spec), _logged(spec, _status_at_least(400)))],
         "local_reply_config": _errors_as_json(),
         "http_filters": [
             _health_check([rest_cluster(pool) for pool in front_end.leading]),
@@ -79,12 +81,17 @@ def _rest(front_end: FrontEndPlan) -> Config:
 
 
 def _grpc(front_end: FrontEndPlan) -> Config:
+    spec = front_end.spec
     return {
         **_manager("grpc", front_end.spec.request_timeout_s),
         **_requests(front_end),
         "codec_type": "HTTP2",
         "access_log": [
-            _access_log("grpc", {"grpc_status": "%GRPC_STATUS%", **log_fields(front_end.spec)}),
+            _access_log(
+                "grpc",
+                {"grpc_status": "%GRPC_STATUS%", **log_fields(spec)},
+                _logged(spec, {"grpc_status_filter": {"statuses": ["OK"], "exclude": True}}),
+            )
         ],
         "local_reply_config": {"mappers": [_too_large_for_grpc()]},
         "http_filters": [
@@ -199,7 +206,23 @@ def _status_at_least(status: int) -> Config:
     return {"status_code_filter": {"comparison": comparison}}
 
 
-def _access_log(listener: str, more: Config) -> Config:
+def _logged(spec: FrontEnd, went_wrong: Config) -> Config:
+    """Which requests are logged, but for those to the health check."""
+    percent = spec.access_log.sample_percent
+    asked: Config = {"not_health_check_filter": {}}
+    if percent == 100:
+        return asked
+    # A client that went away was told no status; flags say so.
+    chosen = {
+        "runtime_key": "unused",
+        "percent_sampled": {"numerator": round(100 * percent), "denominator": "TEN_THOUSAND"},
+        "use_independent_randomness": True,
+    }
+    either = [went_wrong, {"response_flag_filter": {}}, {"runtime_filter": chosen}]
+    return {"and_filter": {"filters": [asked, {"or_filter": {"filters": either}}]}}
+
+
+def _access_log(listener: str, more: Config, logged: Config) -> Config:
     fields = {
         "time": "%START_TIME%",
         "listener": listener,
@@ -230,5 +253,5 @@ def _access_log(listener: str, more: Config) -> Config:
             "access_loggers.file.v3.FileAccessLog",
             {"path": "/dev/stdout", "log_format": {"json_format": fields}},
         ),
-        "filter": {"not_health_check_filter": {}},
+        "filter": logged,
     }

@@ -272,7 +272,7 @@ def _front_end(
     if spec.api_keys_secret:
         spec = spec.model_copy(update={"auth": Auth.model_construct(api_keys=(), jwt=None)})
     said = {"role": "front-end"}
-    own = _labels(stack, owner, said)
+    own = _labels(stack, owner, {**said, **spec.given_up})
     pools = zip(settings.pools, servers, strict=True)
     return ProxyPlan(
         name=name,

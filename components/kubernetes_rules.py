@@ -176,6 +176,13 @@ def names_are_free(settings: KubernetesSettings) -> Iterator[Problem]:
             yield Problem(f"pools[{p}].name", "is taken on Kubernetes: it names the front end", pool.name)
 
 
+def prod_is_not_open_on_every_node(settings: KubernetesSettings) -> Iterator[Problem]:
+    """A port of all nodes is on all of their addresses."""
+    if settings.environment == "prod" and settings.front_end.service == "NodePort":
+        message = "is refused in prod: open on all addresses of all nodes; ClusterIP or LoadBalancer"
+        yield Problem("front_end.service", message, "NodePort")
+
+
 def versions_change_in_place(settings: KubernetesSettings) -> Iterator[Problem]:
     """A cluster rolls pods by itself, and all of them have the pool's versions."""
     for p, pool in enumerate(settings.pools):
@@ -201,6 +208,7 @@ KUBERNETES_RULES: tuple[Rule, ...] = (
     nodes_run_the_image,
     paths_are_absolute,
     names_are_free,
+    prod_is_not_open_on_every_node,
     versions_change_in_place,
 )
 
@@ -209,4 +217,5 @@ NEEDED_WHOLE: Mapping[Rule, tuple[str, ...]] = {
     node_pools_have_work: ("pools",),
     nodes_run_the_image: ("images",),
     shared_gpus_say_how_much: ("environment",),
+    prod_is_not_open_on_every_node: ("environment", "front_end"),
 }

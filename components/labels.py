@@ -49,8 +49,8 @@ def instance_labels(
             "pool": pool.name,
             "slot": ",".join(slot.name for slot in slots),
             "gpu": ",".join(slot.uuid for slot in slots),
-            # With a folder of models they come and go under a server that runs, and a label cannot.
-            **({} if pool.models_folder else {"models": ",".join(sorted(models))}),
+            # From a folder models come and go under a server that runs, and a label cannot.
+            **_served(pool, models),
             **versions,
             "load-timeout-s": str(pool.load_timeout_s),
             **{given: "true" for given, said in given_up.items() if said},
@@ -61,6 +61,12 @@ def instance_labels(
 def rollout_labels(pool: Pool) -> dict[str, str]:
     """How many of a pool's instances may be away at once, as a short label, where that is more than one."""
     return {"max-unavailable": str(pool.max_unavailable)} if pool.max_unavailable > 1 else {}
+
+
+def _served(pool: Pool, models: Sequence[str]) -> dict[str, str]:
+    if pool.models_folder:
+        return {"models-folder": pool.models_folder}
+    return {"models": ",".join(sorted(models))}
 
 
 def node_facts(node: Node) -> dict[str, str]:

@@ -112,21 +112,6 @@ def shared_slots_have_room(settings: Settings) -> Iterator[Problem]:
             yield Problem(f"pools[{pools[-1][0]}].gpu_memory.fraction", message, fractions[-1])
 
 
-def prod_keeps_instances_apart(settings: Settings) -> Iterator[Problem]:
-    """What gives up isolation, by name, is not for prod."""
-    if settings.environment != "prod":
-        return
-    for p, pool in enumerate(settings.pools):
-        if pool.sharing:
-            yield Problem(
-                f"pools[{p}].sharing", "is refused in prod: give each pool slots of its own, or MIG", True
-            )
-        if pool.all_gpus:
-            yield Problem(
-                f"pools[{p}].all_gpus", "is refused in prod: one instance a GPU uses all of them", True
-            )
-
-
 def models_belong_to_one_pool(settings: Settings) -> Iterator[Problem]:
     """Envoy routes by model name, so a name leads to one pool; pools that only help it may serve it too."""
     owner: dict[str, str] = {}

@@ -337,6 +337,7 @@ class _Builder:
             for pool in self.settings.pools
         )
         said = {"owner": self.owner, "node": node.name}
+        told = {"role": "publisher", **node_facts(node), **self.settings.front_end.given_up}
         return FrontEndPlan(
             name=name,
             former_name=_former(node.renamed_from, "envoy"),
@@ -352,7 +353,7 @@ class _Builder:
                 node.name,
                 address=addresses.envoy_publisher(serving),
                 image=self.settings.images.envoy,
-                said=labels(self.stack, {**said, "role": "publisher", **node_facts(node)}),
+                said=labels(self.stack, {**said, **told}),
             ),
             acceptance=f"{self.stack}.{name}-acceptance",
             acceptance_address=addresses.envoy_acceptance(serving),

@@ -79,6 +79,14 @@ class GpuMemory(Model):
     fraction: Annotated[float, Field(gt=0, le=0.95)] | None = None
     """Upper bound as a share of the whole GPU; the CUDA context (0.3 to 1 GiB) comes on top."""
 
+    def _rules(self) -> Iterator[Problem]:
+        yield from self._something_is_said()
+
+    def _something_is_said(self) -> Iterator[Problem]:
+        """Without either the server takes all memory of its GPU as it starts."""
+        if not self.allow_growth and self.fraction is None:
+            yield Problem("fraction", "is required with allow_growth: false; at most 0.95")
+
 
 class Memory(Model):
     """Host memory of each instance's container."""
@@ -215,13 +223,13 @@ class Pool(Model):
     all_gpus: bool = False
     """One instance with all GPUs of a slot group; a SavedModel computes on the first alone. Not in prod."""
     single: bool = False
-    """Its models may be down while its one instance is replaced: the policy pack asks for this in prod."""
+    """Its models may be down while their one instance is replaced: required in prod where that is so."""
     max_unavailable: Annotated[int, Field(ge=1, le=64)] = 1
     """So many of its instances may be away at once as a change reaches them: the others take their load."""
     batching: Batching | None = None
     """Unset: no batching, each request runs alone."""
     unbatched: bool = False
-    """Its models cannot be batched: where `batching` is unset, the policy pack asks for this in prod."""
+    """Its models cannot be batched: required in prod where `batching` is unset."""
     batching_file: RawFile | None = None
     """A batching parameters file instead of `batching`; without num_batch_threads in it, 2 are taken."""
     client_batch_size: Annotated[int, Field(ge=1)] | None = None

@@ -44,10 +44,10 @@ class VersionChoice(Model):
     """Over gRPC too, and in splits by label: Envoy then adds the version to the message, which it buffers."""
 
 
-def _percent_has_two_decimals(percent: float) -> Iterator[Problem]:
+def two_decimals(field: str, percent: float) -> Iterator[Problem]:
     """Envoy splits by ten-thousandths."""
     if round(percent, 2) != percent:
-        yield Problem("percent", "has more than two decimals", percent)
+        yield Problem(field, "has more than two decimals", percent)
 
 
 class Canary(Model):
@@ -68,7 +68,7 @@ class Canary(Model):
 
     def _rules(self) -> Iterator[Problem]:
         yield from self._one_way_to_the_newer_version()
-        yield from _percent_has_two_decimals(self.percent)
+        yield from two_decimals("percent", self.percent)
         yield from repeated("models", "", self.models)
 
     def _one_way_to_the_newer_version(self) -> Iterator[Problem]:
@@ -90,7 +90,7 @@ class Mirror(Model):
     """Of the requests that name no version."""
 
     def _rules(self) -> Iterator[Problem]:
-        yield from _percent_has_two_decimals(self.percent)
+        yield from two_decimals("percent", self.percent)
 
 
 class Standby(Model):

@@ -3,12 +3,19 @@
 A rule is a function that is named for what it demands and yields a `Problem` per finding: of settings, or (a
 text rule) of one text of the stack file. What goes where is in `placement_rules.py`, what fits in
 `capacity_rules.py`, which pools help which in `routing_rules.py`, what may be released in
-`release_rules.py`, what was left behind or out in `text_rules.py`.
+`release_rules.py`, what was left behind in `text_rules.py`, what prod asks for on top in `prod_rules.py`.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 
-from components import capacity_rules, placement_rules, release_rules, routing_rules, text_rules
+from components import (
+    capacity_rules,
+    placement_rules,
+    prod_rules,
+    release_rules,
+    routing_rules,
+    text_rules,
+)
 from components.errors import Problem
 from components.settings import Settings
 
@@ -20,7 +27,6 @@ RULES: tuple[Rule, ...] = (
     placement_rules.slots_exist,
     placement_rules.slots_have_one_owner,
     placement_rules.shared_slots_have_room,
-    placement_rules.prod_keeps_instances_apart,
     placement_rules.models_belong_to_one_pool,
     placement_rules.relative_paths_are_local,
     placement_rules.one_node_per_engine,
@@ -48,8 +54,21 @@ RULES: tuple[Rule, ...] = (
     capacity_rules.gpu_is_in_the_image,
     capacity_rules.flags_exist_in_the_version,
     capacity_rules.optimized_models_run,
-    text_rules.prod_says_its_owner,
 )
+
+PROD_RULES: tuple[Rule, ...] = (
+    prod_rules.instances_are_kept_apart,
+    prod_rules.cpus_are_not_shared,
+    prod_rules.threads_are_said_where_cpus_are_not,
+    prod_rules.front_ends_name_their_address,
+    prod_rules.keys_travel_encrypted,
+    prod_rules.models_are_batched,
+    prod_rules.batches_wait_for_company,
+    prod_rules.models_outlive_a_replacement,
+    prod_rules.images_are_exact_releases,
+    prod_rules.somebody_owns_it,
+)
+"""What the environment `prod` asks for on top."""
 
 TEXT_RULES: tuple[TextRule, ...] = (text_rules.nothing_is_left_to_fill_in, text_rules.secrets_stay_out)
 
@@ -57,7 +76,6 @@ TEXT_RULES: tuple[TextRule, ...] = (text_rules.nothing_is_left_to_fill_in, text_
 # there.
 _NEEDED_WHOLE: Mapping[Rule, tuple[str, ...]] = {
     placement_rules.slots_exist: ("nodes",),
-    placement_rules.prod_keeps_instances_apart: ("environment",),
     placement_rules.nodes_have_work: ("pools",),
     capacity_rules.memory_fits_the_node: ("front_end",),
     capacity_rules.image_is_known: ("images",),
@@ -65,13 +83,18 @@ _NEEDED_WHOLE: Mapping[Rule, tuple[str, ...]] = {
     capacity_rules.gpu_is_in_the_image: ("images",),
     capacity_rules.flags_exist_in_the_version: ("images",),
     capacity_rules.optimized_models_run: ("images",),
-    text_rules.prod_says_its_owner: ("environment", "owner"),
+    prod_rules.front_ends_name_their_address: ("front_end",),
+    prod_rules.keys_travel_encrypted: ("front_end",),
+    prod_rules.models_outlive_a_replacement: ("pools",),
+    prod_rules.images_are_exact_releases: ("images",),
+    prod_rules.somebody_owns_it: ("owner",),
 }
 
 
 def broken_rules(settings: Settings, absent: Collection[str] = ()) -> Iterator[Problem]:
     """Every finding of every rule; those that need what is absent, or not all there, are left out."""
-    for rule in RULES:
+    in_prod = settings.environment == "prod" and "environment" not in absent
+    for rule in (*RULES, *PROD_RULES) if in_prod else RULES:
         if not set(absent).intersection(_NEEDED_WHOLE.get(rule, ())):
             yield from rule(settings)
     if settings.target == "kubernetes":

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from components.base import Model
-from components.edge_settings import Auth, RateLimit, RequestIds, Tls, Tracing
+from components.edge_settings import AccessLog, Auth, RateLimit, RequestIds, Tls, Tracing
 from components.errors import Problem
 from components.node_settings import Node
 from components.pool_settings import Pool
@@ -64,6 +64,8 @@ class FrontEnd(Model):
     """Where spans of requests go; unset, nowhere."""
     request_ids: RequestIds = RequestIds()
     """The header x-request-id."""
+    access_log: AccessLog = AccessLog()
+    """What is logged of requests."""
     request_timeout_s: Annotated[int, Field(ge=1, le=3600)] = 30
     """A whole request, retries included, in seconds."""
     max_request_mib: Annotated[int, Field(ge=1, le=1024)] = 16
@@ -112,6 +114,11 @@ class FrontEnd(Model):
     def rest_url(self, address: str) -> str:
         """Where clients ask over REST a node that they reach at `address`."""
         return f"{'https' if self.tls else 'http'}://{address}:{self.rest_port}"
+
+    @property
+    def given_up(self) -> dict[str, str]:
+        """What a policy must be told of it, as short labels."""
+        return {"tls-in-front": "true"} if self.auth and self.auth.tls_in_front else {}
 
     @property
     def secrets(self) -> dict[str, str]:

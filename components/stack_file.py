@@ -33,7 +33,7 @@ def load_settings(config: Mapping[str, object], source: str, folder: Path | None
         config = with_presets(config)
         # JSON, so that strict models still take lists for tuples and text for addresses.
         settings = model.model_validate_json(json.dumps(config, default=str))
-        problems += broken_rules(settings)
+        problems += _news(broken_rules(settings), problems)
     except RecursionError:
         raise SettingsError(source, [Problem("config", "is nested too deeply")]) from None
     except ValidationError as error:

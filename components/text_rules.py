@@ -1,21 +1,14 @@
-"""Rules about text: what was left in (placeholders, secrets) and what is missing."""
+"""Rules about text: what was left in, placeholders and secrets."""
 
 import re
 from collections.abc import Iterator, Mapping
 from typing import cast
 
 from components.errors import Problem, looks_secret
-from components.settings import Settings
 
 _PLACEHOLDER = re.compile(
     r"<[^<>]+>|\b(change[-_]?me|changeit|todo|fixme|your[-_][a-z-]+|xxx+)\b|\$\{|\{\{", re.IGNORECASE
 )
-
-
-def prod_says_its_owner(settings: Settings) -> Iterator[Problem]:
-    """Whoever finds a container of prod on a machine must find out whom to ask."""
-    if settings.environment == "prod" and settings.owner is None:
-        yield Problem("owner", "is required in prod: the team to ask about what runs")
 
 
 def nothing_is_left_to_fill_in(path: str, text: str) -> Iterator[Problem]:

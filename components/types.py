@@ -42,6 +42,19 @@ def _normal_cpus(text: str) -> str:
     return format_cpus(parse_cpus(text))
 
 
+_SOCKETS = [
+    [*folder.split("/"), *name.split("/")]
+    for folder in ("run", "var/run")
+    for name in (
+        "docker.sock",
+        "podman/podman.sock",
+        "containerd/containerd.sock",
+        "crio/crio.sock",
+        "docker/containerd/containerd.sock",
+    )
+]
+
+
 def _model_path(text: str) -> str:
     if "://" in text:
         raise ValueError("models are read from a folder of the node; sync them there (no s3:// or gs://)")
@@ -57,6 +70,8 @@ def _model_path(text: str) -> str:
     if not parts:
         whole = "the root of the node" if text.startswith("/") else "this whole project"
         raise ValueError(f"give the model's own folder, not {whole}")
+    if text.startswith("/") and any(socket[: len(parts)] == parts for socket in _SOCKETS):
+        raise ValueError("there is a container engine's socket: whoever reaches it is root on the node")
     version = parts[-2] if parts[-1] == "variables" and len(parts) > 1 else parts[-1]
     if version.isdecimal():
         raise ValueError(f"give the folder that holds the version folders, not version {version} itself")

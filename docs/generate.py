@@ -4,15 +4,16 @@
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
+from bench.results import quoting
 from components.facts import facts
 from components.kubernetes_rules import KUBERNETES_RULES
 from components.kubernetes_settings import KubernetesSettings
 from components.outputs import CONTRACT_VERSION, StackOutputs
-from components.rules import RULES, TEXT_RULES
+from components.rules import PROD_RULES, RULES, TEXT_RULES
 from components.settings import Settings
 from components.stack_file import NAMESPACE
 from components.types import PATTERN_WORDS
@@ -125,16 +126,21 @@ def reference() -> str:
             "",
             "## Rules across settings",
             "",
-            *(
-                f"- **{rule.__name__.replace('_', ' ')}**: {_first_line(rule.__doc__)}"
-                for rule in (*RULES, *KUBERNETES_RULES, *TEXT_RULES)
-            ),
+            *_rules((*RULES, *KUBERNETES_RULES, *TEXT_RULES)),
+            "",
+            "In prod also, as the policy pack would refuse it there:",
+            "",
+            *_rules(PROD_RULES),
             "",
             f"## Outputs (contract version {CONTRACT_VERSION})",
             "",
             *_models(StackOutputs.model_json_schema(), "outputs"),
         ]
     )
+
+
+def _rules(rules: Sequence[Callable[..., object]]) -> list[str]:
+    return [f"- **{rule.__name__.replace('_', ' ')}**: {_first_line(rule.__doc__)}" for rule in rules]
 
 
 def _of_kubernetes() -> Schema:
@@ -236,12 +242,12 @@ def _first_line(text: str | None) -> str:
 
 
 def generated() -> dict[Path, str]:
-    """Every generated file, with its text."""
+    """Every file that is generated, or quotes measurements, with its text."""
     own = {
         PROJECT / "docs" / "reference.md": reference(),
         PROJECT / "schemas" / "stack.schema.json": stack_schema(),
     }
-    return own | policy_files()
+    return own | policy_files() | quoting()
 
 
 def main() -> None:

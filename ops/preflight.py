@@ -10,10 +10,10 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import PurePosixPath
 
-from ops import nvidia_smi, paths
+from ops import nvidia_smi, paths, ports
 from ops.hosts import Host
 from ops.networks import networks_in
 
@@ -21,6 +21,7 @@ from ops.networks import networks_in
 _OLDEST_API = (1, 41)
 _FREE_MIB_TO_PULL = 15 * 1024  # TensorFlow Serving's GPU image is about 4 GB packed, 8 unpacked
 _FREE_MIB = 1024
+_SOME = 8  # addresses that are named: each network of an engine has one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,7 @@ class Wanted:
     images: tuple[str, ...]
     folders: tuple[str, ...]
     ports: tuple[tuple[str, int, str], ...]  # address, port, setting
+    bind: str  # the setting that names the address
     subnet: str
     place: str  # of the node in the stack file
 
@@ -70,14 +72,16 @@ def check(wanted: Wanted, taken: PortTaken = port_taken) -> Report:
         return report
     _check_machine(wanted, report)
     to_pull = _check_images(wanted, report)
+    held = _check_containers(wanted, report)
     if not wanted.host.runs_commands:
-        report.facts.append("over tcp:// only the engine answers: disk, model folders, routes, GPUs not seen")
+        unseen = "disk, model folders, routes, addresses, other programs' ports, GPUs"
+        report.facts.append(f"over tcp:// only the engine answers: {unseen} not seen")
         return report
     _check_disk(wanted, report, _FREE_MIB_TO_PULL if to_pull else _FREE_MIB)
     _check_folders(wanted, report)
     _check_subnet(wanted, report)
-    if not wanted.host.remote:
-        _check_ports(wanted, report, taken)
+    _check_address(wanted, report)
+    _check_ports(wanted, report, held, taken)
     if wanted.driver is None:
         report.facts.append("GPUs are simulated: not looked for")
     else:
@@ -171,10 +175,48 @@ def _check_subnet(wanted: Wanted, report: Report) -> None:
             return
 
 
-def _check_ports(wanted: Wanted, report: Report, taken: PortTaken) -> None:
+def _check_containers(wanted: Wanted, report: Report) -> frozenset[int]:
+    """A container of somebody else that has a port of ours. The ports that containers have, also our own."""
+    held: set[int] = set()
     for address, port, setting in wanted.ports:
-        published = wanted.host.docker("ps", "--quiet", "--filter", f"publish={port}").stdout.strip()
-        if not published and taken(address, port):
+        found = [one for one in ports.published(wanted.host, port) if ports.clash(address, one.address)]
+        if found:
+            held.add(port)
+        others = [one.container for one in found if one.stack != wanted.stack]
+        if others:
+            taken = f"port {port} of {address} is published by container {others[0]}"
+            report.problems.append(f"{taken}; {_way_out(wanted, setting)}")
+    return frozenset(held)
+
+
+def _check_address(wanted: Wanted, report: Report) -> None:
+    """The old front end is gone by the time the engine refuses an address that the machine lacks."""
+    address = wanted.ports[0][0]
+    if IPv4Address(address).is_unspecified or IPv4Address(address).is_loopback:
+        return
+    there = ports.addresses(wanted.host)
+    if there is None:
+        report.facts.append(f"its addresses are not told: {wanted.bind} {address} not checked")
+    elif address not in there and not ports.may_take_others(wanted.host):
+        some = sorted(there)[:_SOME]
+        has = ", ".join(some) + (f" and {len(there) - _SOME} more" if len(there) > _SOME else "")
+        report.problems.append(
+            f"{wanted.bind} is {address}, which is no address of the machine; it has {has}"
+        )
+
+
+def _check_ports(wanted: Wanted, report: Report, held: frozenset[int], taken: PortTaken) -> None:
+    """Another program that has a port of ours; `held` are those of containers, which are told already."""
+    if wanted.host.remote:
+        listening = ports.listeners(wanted.host)
+        if listening is None:
+            report.facts.append("what listens there is not told: ports of other programs not checked")
+
+        def taken(address: str, port: int) -> bool:
+            return any(port == one and ports.clash(address, where) for where, one in listening or ())
+
+    for address, port, setting in wanted.ports:
+        if port not in held and taken(address, port):
             clash = f"port {port} of {address} is in use by another program"
             report.problems.append(f"{clash}; {_way_out(wanted, setting)}")
 
@@ -249,6 +291,7 @@ def wanted_of(stack: str) -> list[Wanted]:
                 ),
                 subnet=str(spec.subnet),
                 place=f"nodes[{settings.nodes.index(spec)}]",
+                bind=f"nodes[{settings.nodes.index(spec)}].bind" if spec.bind else "front_end.bind",
             )
         )
     return wanted

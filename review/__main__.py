@@ -5,9 +5,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from review.check import POLICIES, compare
+from review.check import compare
 from review.report import report
-from review.trees import ReviewError, Tree, base_commit, changed_paths, unpack
+from review.trees import POLICIES, ReviewError, Tree, base_commit, changed_paths, unpack
 from toolchain.errors import ToolchainError
 from toolchain.progress import step
 from toolchain.pulumi import ensure
@@ -19,7 +19,10 @@ _NO_BASE = (
 )
 _OTHER_PACKAGES = f"`{LOCK.name}` differs: the base was planned with the packages of this tree."
 _OTHER_POLICIES = f"`{POLICIES}/` differs: the stacks are judged by the rules of this tree."
-_NOT_KUBERNETES = "Stacks on Kubernetes are not previewed here: their golden manifests show what changes."
+_KUBERNETES = (
+    "Stacks on Kubernetes are compared by the manifests that both trees render: what replaces an object is "
+    "the provider's own list, and no cluster is asked."
+)
 _NO_POLICIES = f"There is no `{POLICIES}/PulumiPolicy.yaml`, so no policy judged them."
 
 
@@ -54,7 +57,8 @@ def review(checkout: Path, asked: str | None = None) -> tuple[str, bool]:
             notes.append(_OTHER_POLICIES)
         notes += [] if (checkout / POLICIES / "PulumiPolicy.yaml").exists() else [_NO_POLICIES]
         notes += [] if base else [_NO_BASE]
-        notes += [_NOT_KUBERNETES] if head.leaves_stacks_out() else []
+        if any(head.is_on_kubernetes(file) for file in head.stacks()):
+            notes.append(_KUBERNETES)
         toolchain = ensure(plugins=["docker"])
         with step("Preview every stack, and its base where it changed", "30 s to 3 min"):
             outcomes = compare(head, base, folder / "stacks", toolchain, changed)

@@ -50,6 +50,8 @@ class Step:
     @property
     def labels(self) -> dict[str, str]:
         """The resource's labels, new ones before old ones."""
+        if metadata := (self.new or self.old).get("metadata"):  # of Kubernetes
+            return dict(metadata.get("labels") or {})
         labels = self.new.get("labels") or self.old.get("labels") or ()
         return {one["label"]: one["value"] for one in labels if isinstance(one, Mapping) and "label" in one}
 

@@ -6,6 +6,7 @@ They restate docs/adr/0005 and what `tests/integration/test_edits.py` and `test_
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from review import cluster_meaning
 from review.events import Step, Value
 
 _NODE, _ROLE, _INSTANCE = "tf-serving.node", "tf-serving.role", "tf-serving.instance"
@@ -49,6 +50,8 @@ def _members(outputs: Mapping[str, Value]) -> dict[tuple[str, str], frozenset[st
 
 def meaning(step: Step, known: Traffic) -> str:
     """One sentence; steps that mean the same give the same one."""
+    if step.type.startswith("kubernetes:"):
+        return cluster_meaning.meaning(step)
     if _kind(step) != "Container":
         return _OTHER_TYPES.get((_kind(step), step.operation), "")
     role, node = step.labels.get(_ROLE, ""), step.labels.get(_NODE, "its node")

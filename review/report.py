@@ -20,7 +20,7 @@ _WORDS = {"create": "added", "update": "changed in place", "replace": "replaced"
 class Outcome:
     """What came of one stack; `trouble` where it does not plan, `note` for what is special about it.
 
-    `rules` is how many policies judged it.
+    `rules` is how many policies judged it; a stack that is `gone` has nothing to judge.
     """
 
     title: str
@@ -33,11 +33,13 @@ class Outcome:
     rules: int = 0
     trouble: str = ""
     note: str = ""
+    gone: bool = False
 
     @property
     def ok(self) -> bool:
-        """Whether it plans, and no policy that is mandatory refuses it."""
-        return not self.trouble and not any(one.level == "mandatory" for one in self.violations)
+        """Whether it plans, and policies judged it of which no mandatory one refuses it."""
+        refused = any(one.level == "mandatory" for one in self.violations)
+        return self.gone or (not self.trouble and not refused and self.rules > 0)
 
     def count(self, operation: str) -> int:
         """How many resources an operation is done to."""
@@ -78,7 +80,7 @@ def _row(outcome: Outcome) -> str:
     said = ", ".join(
         f"{levels.count(level)} {level}" for level in ("mandatory", "advisory") if level in levels
     )
-    passed = f"{outcome.rules} rules: ok" if outcome.rules else _NONE
+    passed = f"{outcome.rules} rules: ok" if outcome.rules else _NONE if outcome.gone else "**not judged**"
     last = "**does not plan**" if outcome.trouble else said or passed
     return f"| {outcome.title} | {' | '.join(counts)} | {last} |"
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 _STACK_FILES = ("Pulumi.*.yaml", "examples/*/Pulumi.*.yaml")
+POLICIES = "policies"
 _ON_KUBERNETES = re.compile(r"^\s*tf-serving:target:\s*kubernetes\b", re.MULTILINE)
 # A branch's own beginning comes first; on the main branch itself it is the commit before.
 _MAIN = ("origin/main", "main")
@@ -64,23 +65,14 @@ class Tree:
     name: str
 
     def stacks(self) -> list[StackFile]:
-        """Every committed stack on Docker Engines, those in the root first."""
-        return [
-            StackFile(file.relative_to(self.folder).as_posix())
-            for file in self._files()
-            if not _is_on_kubernetes(file)
-        ]
+        """Every committed stack, those in the root first."""
+        files = (file for pattern in _STACK_FILES for file in sorted(self.folder.glob(pattern)))
+        return [StackFile(file.relative_to(self.folder).as_posix()) for file in files]
 
-    def leaves_stacks_out(self) -> bool:
-        """Whether it has stacks on Kubernetes: the plugin that they need takes long to build."""
-        return any(_is_on_kubernetes(file) for file in self._files())
-
-    def _files(self) -> list[Path]:
-        return [file for pattern in _STACK_FILES for file in sorted(self.folder.glob(pattern))]
-
-
-def _is_on_kubernetes(file: Path) -> bool:
-    return _ON_KUBERNETES.search(file.read_text(encoding="utf-8", errors="replace")) is not None
+    def is_on_kubernetes(self, file: StackFile) -> bool:
+        """Whether a stack of it runs on a cluster."""
+        text = (self.folder / file.path).read_text(encoding="utf-8", errors="replace")
+        return _ON_KUBERNETES.search(text) is not None
 
 
 def base_commit(checkout: Path, asked: str | None = None) -> str | None:

@@ -43,6 +43,8 @@ class Registered:
     delete_before_replace: bool
     former_names: list[str]
     """Names that it may have in the state instead of its own (aliases)."""
+    timeouts: dict[str, str]
+    """How long it may take to `create` and to `update`, where that is said."""
     outputs: dict[str, Any] | None = None
     """What a component registered; None when it never did."""
 
@@ -134,7 +136,8 @@ class _Monitor(MockMonitor):
     def _keep(self, request: resource_pb2.RegisterResourceRequest, urn: str) -> None:
         twins = [resource for resource in self.engine.resources if resource.urn == urn]
         assert not twins, f"{urn} was registered twice"
-        default_provider = request.custom and not request.provider and request.type != PROVIDER
+        is_provider = request.type.startswith("pulumi:providers:")
+        default_provider = request.custom and not request.provider and not is_provider
         assert not default_provider, f"{urn} names no provider: the default one would reach another engine"
         self.engine.resources.append(
             Registered(
@@ -151,6 +154,7 @@ class _Monitor(MockMonitor):
                 replace_on_changes=list(request.replaceOnChanges),
                 delete_before_replace=request.deleteBeforeReplace,
                 former_names=[alias.spec.name for alias in request.aliases],
+                timeouts={what.name: said for what, said in request.customTimeouts.ListFields()},
             )
         )
 

@@ -32,6 +32,7 @@ def one_node() -> Config:
             {
                 "name": "gpu-01",
                 "address": "gpu-01.example.com",
+                "bind": "10.20.0.11",
                 "docker": {"endpoint": "ssh://deploy@gpu-01.example.com"},
                 "driver": "535.129.03",
                 "memory_mib": 515000,
@@ -67,7 +68,8 @@ def two_nodes() -> Config:
     first = config["nodes"][0]
     first["gpus"] = first["gpus"][:3]
     second = copy.deepcopy(first)
-    second |= {"name": "gpu-02", "address": "10.0.0.2", "docker": {"endpoint": "unix:///run/docker.sock"}}
+    second |= {"name": "gpu-02", "address": "10.0.0.2", "bind": "10.20.0.12"}
+    second["docker"] = {"endpoint": "unix:///run/docker.sock"}
     for gpu in second["gpus"]:
         gpu["uuid"] = uuid(gpu["index"], node=2)
     config["nodes"] = [first, second]
@@ -85,6 +87,8 @@ def two_nodes() -> Config:
             {"name": "tagger", "path": "/srv/models/tagger", "versions": {"all": True}},
         ],
         "slots": [{"node": "gpu-02", "gpus": [2]}],
+        "single": True,
+        "unbatched": True,
         "memory": {"container_mib": 4096, "shm_mib": 256},
         "gpu_memory": {"allow_growth": False, "fraction": 0.9},
         "threads": {"grpc_max": 8, "rest": 4, "intra_op": 2, "inter_op": 1},
@@ -113,6 +117,8 @@ def with_mig() -> Config:
         "name": "small",
         "models": [{"name": "tagger", "path": "/srv/models/tagger"}],
         "slots": [{"node": "gpu-01", "gpus": ["0:0", "0:1"]}],
+        "single": True,
+        "unbatched": True,
         "memory": {"container_mib": 8192},
     }
     config["pools"].append(small)
@@ -126,7 +132,7 @@ def mig_uuid(part: int) -> str:
 
 def sharing() -> Config:
     """`main` and `text` on the same two GPUs, each with less than half of them."""
-    config = one_node() | {"environment": "staging"}
+    config = in_staging(one_node())
     main = config["pools"][0] | {
         "sharing": True,
         "gpu_memory": {"fraction": 0.45},
@@ -138,7 +144,7 @@ def sharing() -> Config:
 
 def with_all_gpus() -> Config:
     """One instance that has all four GPUs."""
-    return changed(one_node() | {"environment": "staging"}, "pools[0].all_gpus", True)
+    return changed(in_staging(one_node()), "pools[0].all_gpus", True)
 
 
 def with_hardware() -> Config:
@@ -152,6 +158,11 @@ def optimized(kind: str, image: str = "tensorflow/serving:2.17.1-gpu") -> Config
     """One model with a faster form beside the original."""
     form = {"kind": kind, "path": f"/srv/models/resnet50_{kind}"}
     return changed(changed(one_node(), "images.server", image), "pools[0].models[0].optimized", form)
+
+
+def in_staging(config: Config) -> Config:
+    """The same stack where what prod asks for on top is not asked for."""
+    return config | {"environment": "staging"}
 
 
 def changed(config: Config, path: str, value: object) -> Config:

@@ -194,7 +194,7 @@ def _models_are_declared(stack: Stack, server: Workload) -> Iterator[Finding]:
     names = set(model_names(text))
     label = server.label("models")
     declared = {name.strip() for name in (label or "").split(",") if name.strip()}
-    if len(names) > 1 and names != declared:
+    if len(names) > 1 and names != declared and not server.label("models-folder"):
         what = (
             f"serves {len(names)} models ({', '.join(sorted(names))}) on one GPU, but its label "
             f"tf-serving.models says {label or 'nothing'}"
@@ -243,8 +243,8 @@ RULES = (
             "What is no model server (a GPU exporter) by the label `tf-serving.exempt: one-model-per-gpu`. "
             "Outside prod: `tf-serving.sharing: 'true'` on all that share a slot, "
             "`tf-serving.all-gpus: 'true'`. Several models of one server: the label `tf-serving.models`, "
-            "which a pool with several sets. On Kubernetes, models that compute on several GPUs: "
-            "`tf-serving.multi-gpu: 'true'`."
+            "which a pool with several sets, or `tf-serving.models-folder`. On Kubernetes, models that "
+            "compute on several GPUs: `tf-serving.multi-gpu: 'true'`."
         ),
         levels=EVERYWHERE,
         check=check,

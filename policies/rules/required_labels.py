@@ -35,7 +35,10 @@ def _required(workload: Workload) -> Mapping[str, str]:
     if not workload.is_server:
         return _OF_ALL
     # Kubernetes itself picks the GPU of a pod.
-    return {**_OF_ALL, **_OF_SERVERS, **({} if workload.target == "kubernetes" else _SLOT)}
+    required = {**_OF_ALL, **_OF_SERVERS, **({} if workload.target == "kubernetes" else _SLOT)}
+    if (workload.label("models-folder") or "").strip():
+        del required["models"]  # from a folder they come and go under a server that runs
+    return required
 
 
 def _label(workload: Workload, name: str, value: str | None, meaning: str) -> Iterator[Finding]:
@@ -65,7 +68,8 @@ RULES = (
         severity="low",
         steps=(
             "Label every container with tf-serving.stack and tf-serving.owner, and a model server "
-            "also with tf-serving.pool, tf-serving.models and (Docker) tf-serving.slot. On "
+            "also with tf-serving.pool, tf-serving.models (or tf-serving.models-folder, where they come from "
+            "a folder and change while it runs) and (Docker) tf-serving.slot. On "
             "Kubernetes annotations do as well."
         ),
         why=(

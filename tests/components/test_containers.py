@@ -73,7 +73,7 @@ def test_limits_and_cpus_come_from_the_pool_and_the_gpu(deploy: Deploy) -> None:
 
 
 def test_a_gpu_without_cpus_pins_none(deploy: Deploy) -> None:
-    config = stacks.without(stacks.one_node(), "nodes[0].gpus[1].cpus")
+    config = stacks.without(stacks.in_staging(stacks.one_node()), "nodes[0].gpus[1].cpus")
     assert "cpuSet" not in inputs(deploy, config, "test.gpu-01-gpu1")
 
 
@@ -115,7 +115,8 @@ def test_what_the_engine_would_fill_in_is_said(deploy: Deploy, path: str) -> Non
 
 
 def test_a_front_end_publishes_three_ports_and_its_metrics_on_the_loopback_alone(deploy: Deploy) -> None:
-    config = stacks.changed(stacks.one_node(), "front_end", {"bind": "10.0.0.7", "rest_port": 80})
+    config = stacks.without(stacks.one_node(), "nodes[0].bind")
+    config = stacks.changed(config, "front_end", {"bind": "10.0.0.7", "rest_port": 80})
     assert inputs(deploy, config, "test.gpu-01-envoy")["ports"] == [
         {"internal": 8080, "external": 80, "ip": "10.0.0.7", "protocol": "tcp"},
         {"internal": 8500, "external": 8500, "ip": "10.0.0.7", "protocol": "tcp"},

@@ -171,7 +171,7 @@ def a_last_size_that_is_not_the_maximum(_: Path) -> None:
 
 @case("BA3")
 def a_client_that_sends_more_than_a_batch(_: Path) -> None:
-    batching = {"max_batch_size": 32, "batch_timeout_micros": 0, "allowed_batch_sizes": [1, 2, 8, 32]}
+    batching = {"max_batch_size": 32, "batch_timeout_micros": 1, "allowed_batch_sizes": [1, 2, 8, 32]}
     config = changed(one_node(), BATCHING, batching)
     assert problems(changed(config, "pools[0].client_batch_size", 32)) == ()
     said = told(changed(config, "pools[0].client_batch_size", 64))
@@ -211,7 +211,8 @@ def batching_of_one_model_alone(_: Path) -> None:
 
 @case("GP4")
 def a_number_of_gpus_for_an_index(_: Path) -> None:
-    assert told(changed(one_node(), "pools[0].slots[0].gpus", [4])).endswith("accepted: 0, 1, 2, 3")
+    lone = changed(one_node(), "pools[0].single", True)
+    assert told(changed(lone, "pools[0].slots[0].gpus", [4])).endswith("accepted: 0, 1, 2, 3")
     assert told(changed(one_node(), "pools[0].slots[0].gpus", "all")).startswith(
         "pools[0].slots[0].gpus: 'all'"
     )

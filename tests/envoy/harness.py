@@ -178,6 +178,8 @@ class Site:
     ground: Ground
     log: Path
     backends: dict[str, Backend]
+    pid: int
+    """Envoy's."""
 
     def rest(
         self,
@@ -327,7 +329,7 @@ def site(
         for backend in backends.values():
             wait_for(f"{backend.name} answers", backend.is_up)
         with envoy_process(binary, config, log, prefix=prefix, workers=workers) as process:
-            made = Site(plan, ground, log, backends)
+            made = Site(plan, ground, log, backends, process.pid)
 
             def ready() -> bool:
                 assert process.poll() is None, log.read_text()

@@ -34,7 +34,7 @@ def front_end(
     pools: Sequence[SmallPool] = ONE_POOL, *, settings: Mapping[str, object] | None = None
 ) -> FrontEndPlan:
     """The front end of a node that has just these pools; `settings` go under `front_end`."""
-    config = stacks.one_node()
+    config = stacks.in_staging(stacks.one_node())  # pools in short keep no rule of prod
     node = config["nodes"][0]
     count = sum(pool.instances for pool in pools)
     node["gpus"] = [{"index": i, "uuid": stacks.uuid(i)} for i in range(count)]

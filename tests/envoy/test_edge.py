@@ -281,6 +281,21 @@ def test_every_answer_has_an_id_and_a_clients_own_is_kept_only_on_request(
         assert "x-request-id" not in made.rest("POST", PATH, b"{}").headers
 
 
+def test_a_sampled_log_leaves_out_what_went_well_and_nothing_else(envoy_binary: Path, tmp_path: Path) -> None:
+    with site(envoy_binary, tmp_path, ONE, {"access_log": {"sample_percent": 0}}) as made:
+        assert asked(made, path=f"{PATH}?well") == 200
+        made.grpc(PREDICT)
+        made.rest("GET", "/healthz")
+        assert asked(made, path="/nowhere?wrong") == 404
+        with pytest.raises(grpc.RpcError):
+            made.grpc("/tensorflow.serving.ModelService/HandleReloadConfigRequest")
+        wait_for("both that went wrong", lambda: len(made.log_lines()) == 2)
+        assert {(line["path"], line["status"]) for line in made.log_lines()} == {
+            ("/nowhere?wrong", 404),
+            ("/tensorflow.serving.ModelService/HandleReloadConfigRequest", 200),
+        }
+
+
 class Collector(http.server.ThreadingHTTPServer):
     """Counts what is sent to it as OTLP."""
 

@@ -180,6 +180,7 @@ _NOT_EDITED = {
     "front_end.rate_limit": "likewise",
     "front_end.tracing": "likewise",
     "front_end.request_ids": "likewise",
+    "front_end.access_log": "likewise",
     "pools[].traffic": "routes, as those of versions; with a real Envoy in tests/envoy/test_versions.py",
     "pools[].server.xla_gpu_compilation_enabled": "a flag that the simulated version lacks",
     "pools[].server.mixed_precision": "likewise",

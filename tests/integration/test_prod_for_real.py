@@ -1,8 +1,9 @@
 """The committed `prod` stack really brought up: over ssh, over TLS; and two nodes side by side.
 
-What differs from the committed file: the images (the local ones), the model's folder, ports and address, how
-the engine is reached; and, since the machine here is no 128-CPU server with 512 GB of RAM, the CPU sets and
-the memory. GPUs, UUIDs, driver, batching and all the rest are as committed. `nvidia-smi` is a script.
+What differs from the committed file: the model's folder, ports and address, how the engine is reached; and,
+since the machine here is no 128-CPU server with 512 GB of RAM, threads in place of CPU sets, and the memory.
+GPUs, UUIDs, driver, batching and all the rest are as committed. The engine knows the local images by the
+names of the real ones. `nvidia-smi` is a script.
 """
 
 import json
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from components.stack_file import own_values
+from components.stack_file import load_stack_file, own_values
 from images.build import ensure_images
 from images.samples import write_sample_models
 from ops import paths, preflight
@@ -58,9 +59,16 @@ def engine(
     made.start()
     try:
         ensure_images(made.docker_host)
+        for real, local in zip(_images("prod"), _images("local"), strict=True):
+            subprocess.run(["docker", "--host", made.docker_host, "tag", local, real], check=True)
         yield made
     finally:
         made.remove()
+
+
+def _images(stack: str) -> tuple[str, str]:
+    images = load_stack_file(CHECKOUT / f"Pulumi.{stack}.yaml").images
+    return images.server, images.envoy
 
 
 @pytest.fixture
@@ -76,13 +84,12 @@ def _prod(folder: Path, docker: Config) -> Config:
     write_sample_models(folder / "models")
     rest_port, grpc_port, metrics_port = free_ports(3)
     config: Config = own_values(yaml.safe_load((CHECKOUT / "Pulumi.prod.yaml").read_text())["config"])
-    local = yaml.safe_load((CHECKOUT / "Pulumi.local.yaml").read_text())["config"]
-    config["images"] = local["tf-serving:images"]
     [node], [pool] = config["nodes"], config["pools"]
     node |= {"address": "127.0.0.1", "bind": "127.0.0.1", "docker": docker, "subnet": free_subnets(1)[0]}
-    node |= {"memory_mib": MEMORY_MIB, "share_cpus": True}
+    node |= {"memory_mib": MEMORY_MIB}
     for gpu in node["gpus"]:
-        gpu |= {"cpus": "0", "numa_node": 0}
+        del gpu["cpus"]
+    pool["threads"] = {"intra_op": 1, "inter_op": 1}
     pool["models"][0] = {"name": "resnet50", "path": str(folder / "models" / "half_plus_two")}
     pool["memory"] = {"container_mib": 256, "shm_mib": 64}
     config["front_end"] = {

@@ -44,9 +44,9 @@ def test_an_image_with_models_is_pinned_too(tmp_path: Path, monkeypatch: pytest.
     pin.pin("parts", tmp_path, tmp_path / "none.json")
     settings = load_stack_file(file)
     assert isinstance(settings, KubernetesSettings)
-    assert settings.pools[0].model_volume.image == f"registry.example.com/models/tagger:7@{DIGEST}"
+    assert settings.pools[0].model_volume.image == f"registry.example.com/models/tagger:7.0.0@{DIGEST}"
     assert settings.images.server.endswith(DIGEST)
-    file.write_text(file.read_text().replace("tagger:7", f"tagger:7@sha256:{'1' * 64}"))
+    file.write_text(file.read_text().replace("tagger:7.0.0", f"tagger:7.0.0@sha256:{'1' * 64}"))
     with pytest.raises(
         SettingsError, match=r"pools\[0\].model_volume.image: .*images.lock.yaml has sha256:0f"
     ):

@@ -14,6 +14,11 @@ UUIDS = [f"GPU-1a2b3c4d-0000-4000-8000-00000000000{i}" for i in range(2)]
 SMI = "".join(f"{i}, {uuid}, 535.129.03, Disabled\n" for i, uuid in enumerate(UUIDS))
 MIG = "MIG-5e6f7a8b-1111-5111-9111-000000000001"
 
+# A header, ssh on all addresses, and a connection of somebody's to port 8080: none listens there.
+TCP = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid
+   0: 00000000:0016 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0
+   1: 070200C0:1F90 010200C0:B000 01 00000000:00000000 00:00000000 00000000     0
+"""
 GOOD = {
     "docker version": "24.0.7 1.43\n",
     "docker info --format {{.NCPU}} {{.MemTotal}}": f"128 {512 * 2**30}\n",
@@ -24,6 +29,9 @@ GOOD = {
     "nvidia-smi --query-gpu": SMI,
     "docker network ls --quiet": "0a\n0b\n",
     "docker network inspect --format {{range .IPAM.Config}}{{.Subnet}} {{end}} 0a 0b": "172.17.0.0/16\n",
+    "docker ps --filter publish=": "",
+    "ip -o -4 addr show": "1: lo    inet 127.0.0.1/8 scope host\n2: eth0    inet 192.0.2.7/24 scope global\n",
+    "cat /proc/net/tcp /proc/net/tcp6": TCP,
     "ip -4 route show table all": "default via 192.0.2.1 dev eth0\n172.17.0.0/16 dev docker0 scope link\n",
 }
 
@@ -59,6 +67,7 @@ def wanted(answers: Mapping[str, str | Result] = MappingProxyType({})) -> Wanted
         folders=("/srv/models/resnet50",),
         ports=(("192.0.2.7", 8080, "front_end.rest_port"),),
         place="nodes[2]",
+        bind="nodes[2].bind",
         subnet="172.29.80.0/24",
     )
 
@@ -169,15 +178,110 @@ def test_simulated_gpus_are_not_looked_for_and_that_is_said() -> None:
     assert "GPUs are simulated: not looked for" in report.facts
 
 
-@pytest.mark.parametrize(("published", "expected"), [("", 1), ("0123abcd\n", 0)])
-def test_a_port_in_use_here_is_a_problem_unless_a_container_has_it(published: str, expected: int) -> None:
-    node = wanted({"docker ps --quiet --filter publish=8080": published})
+OURS = "prod\tprod.gpu-01-envoy\t192.0.2.7:8080->8080/tcp, 127.0.0.1:9902->9902/tcp\n"
+
+
+@pytest.mark.parametrize(("published", "expected"), [("", 1), (OURS, 0)])
+def test_a_port_in_use_here_is_a_problem_unless_our_container_has_it(published: str, expected: int) -> None:
+    node = wanted({"docker ps --filter publish=": published})
     here = replace(node, host=replace(node.host, endpoint="default"))
     assert len(problems(here, lambda _address, port: port == 8080)) == expected
 
 
+@pytest.mark.parametrize("endpoint", ["default", "ssh://deploy@gpu-01", "tcp://gpu-01:2376"])
+@pytest.mark.parametrize(
+    ("listed", "name"),
+    [
+        ("\tweb\t0.0.0.0:8080->80/tcp, :::8080->80/tcp\n", "web"),
+        ("\tweb\t[::]:8079-8081->79-81/tcp\n", "web"),
+        ("staging\tstaging.gpu-01-envoy\t192.0.2.7:8080->8080/tcp\n", "staging.gpu-01-envoy"),
+        (f"{OURS}\tweb\t0.0.0.0:8080->80/tcp\n", "web"),
+    ],
+)
+def test_a_port_of_somebody_elses_container_is_told_once_with_its_name(
+    endpoint: str, listed: str, name: str
+) -> None:
+    node = wanted({"docker ps --filter publish=8080": listed, "docker ps --filter publish=": ""})
+    node.host.answers.pop("docker ps --filter publish=")  # type: ignore[attr-defined]
+    there = replace(node, host=replace(node.host, endpoint=endpoint))
+    assert problems(there, lambda _address, _port: True) == [
+        (
+            f"port 8080 of 192.0.2.7 is published by container {name}; "
+            "change front_end.rest_port in Pulumi.prod.yaml"
+        )
+    ]
+
+
+def test_a_container_on_another_address_is_not_in_the_way() -> None:
+    assert problems(wanted({"docker ps --filter publish=": "\tweb\t127.0.0.1:8080->80/tcp\n"})) == []
+
+
+LISTENS = {
+    "all": "00000000:1F90",
+    "the same": "070200C0:1F90",
+    "all of both kinds": "00000000000000000000000000000000:1F90",
+    "the same, written as the newer kind": "0000000000000000FFFF0000070200C0:1F90",
+}
+
+
+@pytest.mark.parametrize("where", LISTENS)
+def test_a_port_in_use_on_a_machine_over_ssh_is_a_problem(where: str) -> None:
+    sockets = f"{TCP}   2: {LISTENS[where]} 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0\n"
+    assert problems(wanted({"cat /proc/net/tcp /proc/net/tcp6": sockets})) == [
+        "port 8080 of 192.0.2.7 is in use by another program; change front_end.rest_port in Pulumi.prod.yaml"
+    ]
+
+
+def test_a_port_of_the_loopback_over_ssh_is_not_ours() -> None:
+    sockets = f"{TCP}   2: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0\n"
+    assert problems(wanted({"cat /proc/net/tcp /proc/net/tcp6": sockets})) == []
+
+
+NONLOCAL = "cat /proc/sys/net/ipv4/ip_nonlocal_bind"
+
+
+@pytest.mark.parametrize("endpoint", ["default", "unix:///run/docker.sock", "ssh://deploy@gpu-01"])
+def test_an_address_that_the_machine_lacks_is_a_problem_before_anything_is_touched(endpoint: str) -> None:
+    node = wanted({NONLOCAL: "0\n"})
+    there = replace(node, host=replace(node.host, endpoint=endpoint))
+    there = replace(there, ports=(("192.0.2.8", 8080, "front_end.rest_port"),))
+    assert problems(there, lambda _address, _port: False) == [
+        "nodes[2].bind is 192.0.2.8, which is no address of the machine; it has 127.0.0.1, 192.0.2.7"
+    ]
+
+
+def test_an_address_that_comes_and_goes_is_accepted_where_the_machine_may_listen_on_it() -> None:
+    node = replace(wanted({NONLOCAL: "1\n"}), ports=(("192.0.2.8", 8080, "front_end.rest_port"),))
+    assert problems(node) == []
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "127.0.0.1", "127.0.0.53"])  # noqa: S104 - a value under test
+def test_all_addresses_and_the_loopback_are_on_every_machine(address: str) -> None:
+    node = wanted()
+    node.host.answers.pop("ip -o -4 addr show")  # type: ignore[attr-defined]
+    assert problems(replace(node, ports=((address, 8080, "front_end.rest_port"),))) == []
+
+
+def test_a_machine_without_ip_is_asked_by_hostname_and_one_that_tells_nothing_is_said() -> None:
+    without_ip: dict[str, str | Result] = {"ip -o -4 addr show": Result(127, "", "ip: not found")}
+    assert check(wanted({**without_ip, "hostname -I": "10.0.0.1 192.0.2.7 fe80::1\n"}), never).problems == []
+    silent = {**without_ip, "hostname -I": Result(1, "", ""), "cat /proc/net/tcp /proc/net/tcp6": ""}
+    report = check(wanted(silent), never)
+    assert report.problems == []
+    assert "its addresses are not told: nodes[2].bind 192.0.2.7 not checked" in report.facts
+    assert "what listens there is not told: ports of other programs not checked" in report.facts
+
+
+def test_the_setting_that_names_the_address_is_the_nodes_own_or_the_front_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "stack_file", lambda stack: paths.ROOT / f"Pulumi.{stack}.yaml")
+    assert [(node.bind, node.ports[0][0]) for node in wanted_of("prod")] == [("nodes[0].bind", "10.20.0.11")]
+    assert [(node.bind, node.ports[0][0]) for node in wanted_of("local")] == [("front_end.bind", "127.0.0.1")]
+
+
 def test_what_another_checkouts_local_stack_may_have_is_given_back_by_make_down_there() -> None:
-    node = wanted({"ip -4 route show table all": ROUTE, "docker ps --quiet --filter publish=8080": ""})
+    node = wanted({"ip -4 route show table all": ROUTE})
     here = replace(node, stack="local", driver=None, host=replace(node.host, endpoint="default"))
     other = "if another checkout's local stack has it, `make down` there, else change"
     said = problems(here, lambda _address, _port: True)
@@ -238,7 +342,10 @@ def test_over_tcp_the_engine_is_asked_and_what_nobody_can_see_is_said() -> None:
         facts=[
             "engine 24.0.7",
             "images are there",
-            "over tcp:// only the engine answers: disk, model folders, routes, GPUs not seen",
+            (
+                "over tcp:// only the engine answers: disk, model folders, routes, addresses, "
+                "other programs' ports, GPUs not seen"
+            ),
         ]
     )
 

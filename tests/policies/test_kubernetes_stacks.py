@@ -13,7 +13,7 @@ from tests import golden
 from tests.kubernetes_stacks import four_gpus, settings
 from tests.policies.good import CLUSTER, Declared, Props
 from tests.policies.judge import messages
-from tests.stacks import Config, changed
+from tests.stacks import Config, changed, in_staging
 
 STACKS = {
     stack: loaded
@@ -33,12 +33,12 @@ def pinned(value: object) -> object:
     return [pinned(each) for each in value] if isinstance(value, list) else value
 
 
-def declared(found: KubernetesSettings, stack: str = "some") -> list[Declared]:
+def declared(found: KubernetesSettings, stack: str = "some", *, digests: bool = True) -> list[Declared]:
     return [
         Declared(
             type=f"kubernetes:{each.api_version if '/' in each.api_version else 'core/v1'}:{each.kind}",
             name=each.key,
-            props=cast("Props", pinned(each.manifest)),
+            props=cast("Props", pinned(each.manifest) if digests else each.manifest),
             host=CLUSTER,
             depends_on=each.after,
         )
@@ -97,5 +97,5 @@ def test_the_rules_read_these_resources() -> None:
         for each in made
     ]
     assert any(messages(rule, *surging) for rule in RULES if "rollout" in rule)
-    unbatched = declared(settings(changed(four_gpus(), "pools[0].batching", None)))
+    unbatched = declared(settings(changed(in_staging(four_gpus()), "pools[0].batching", None)))
     assert messages("batching", *unbatched) != []

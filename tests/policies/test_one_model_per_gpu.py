@@ -201,6 +201,7 @@ def test_several_models_of_one_server_pass_only_where_they_are_declared() -> Non
     assert "says nothing" in judged(both.without("labels"))
     assert judged(both.labelled(models="a,b")) == ""
     assert "says a" in judged(both.labelled(models="a"))
+    assert judged(both.labelled(models="a", models_folder="/srv/models")) == ""
 
 
 def test_models_on_a_volume_are_read_from_its_publisher() -> None:

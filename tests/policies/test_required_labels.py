@@ -71,6 +71,12 @@ def test_an_organization_may_ask_for_more() -> None:
     assert judged(server().changed("labels", labels), alsoRequired=["cost-center"]) == ""
 
 
+def test_a_server_of_a_folder_names_the_folder_instead_of_its_models() -> None:
+    unnamed = unlabelled(server(), "models")
+    assert judged(unnamed.labelled(models_folder="/srv/models")) == ""
+    assert "tf-serving.models" in judged(unnamed.labelled(models_folder=" "))
+
+
 def test_only_what_is_no_model_server_is_exempt() -> None:
     assert judged(unlabelled(exporter(), "owner").labelled(exempt=RULE)) == ""
     assert "tf-serving.owner: unset" in judged(unlabelled(server(), "owner").labelled(exempt=RULE))

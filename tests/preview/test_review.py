@@ -16,8 +16,9 @@ from review.trees import StackFile, Tree
 from tests.integration import edits
 from tests.integration.edit import LANES, REMOVED, Edit, Ground
 from tests.integration.small_stack import pools_of_one_gpu, small_stack
+from tests.kubernetes_stacks import four_gpus
 from tests.pulumi_project import CHECKOUT
-from tests.stacks import Config, changed, one_node, without
+from tests.stacks import Config, changed, in_staging, one_node, without
 from toolchain.tools import Toolchain
 
 pytestmark = pytest.mark.preview
@@ -25,8 +26,18 @@ pytestmark = pytest.mark.preview
 _WORDS = {"create": "created", "update": "updated", "replace": "replaced", "delete": "deleted"}
 
 
-def tree(folder: Path, stacks: Mapping[str, Config]) -> Tree:
+_QUIET = """
+from pulumi_policy import PolicyPack, ResourceValidationPolicy
+
+quiet = ResourceValidationPolicy(name="quiet", description="says nothing", validate=lambda args, report: None)
+PolicyPack("quiet", [quiet])
+"""
+
+
+def tree(folder: Path, stacks: Mapping[str, Config], pack: str = _QUIET) -> Tree:
     folder.mkdir()
+    if pack:
+        write_pack(folder / "policies", pack)
     for name in ("Pulumi.yaml", "__main__.py"):
         shutil.copy(CHECKOUT / name, folder)
     for name in ("components", ".venv"):
@@ -34,6 +45,13 @@ def tree(folder: Path, stacks: Mapping[str, Config]) -> Tree:
     for name, config in stacks.items():
         write(folder, name, config)
     return Tree(folder, folder.name)
+
+
+def write_pack(folder: Path, text: str) -> None:
+    folder.mkdir()
+    runtime = {"name": "python", "options": {"virtualenv": str(CHECKOUT / ".venv")}}
+    (folder / "PulumiPolicy.yaml").write_text(yaml.safe_dump({"runtime": runtime}))
+    (folder / "__main__.py").write_text(text)
 
 
 def write(folder: Path, name: str, config: Config) -> None:
@@ -68,7 +86,7 @@ def test_the_same_stack_twice_has_no_steps(outcomes: dict[str, Outcome]) -> None
 def test_memory_changes_in_place_and_the_report_says_so(outcomes: dict[str, Outcome]) -> None:
     assert done(list(outcomes["memory"].steps)) == {f"gpu-01-gpu{gpu}-server": "updated" for gpu in range(4)}
     text = report([outcomes["memory"]], base="base")
-    assert "| memory | - | 4 | - | - | - |" in text
+    assert "| memory | - | 4 | - | - | 1 rules: ok |" in text
     assert "in place: pool main on gpu-01 goes on serving" in text
     assert "`memory`: `98304` → `90000`" in text
 
@@ -121,12 +139,7 @@ PolicyPack(
 def test_what_policies_refuse_is_told_by_resource_and_fails_the_check(
     tmp_path: Path, toolchain: Toolchain
 ) -> None:
-    head = tree(tmp_path / "head", {"prod": one_node()})
-    pack = head.folder / "policies"
-    pack.mkdir()
-    runtime = {"name": "python", "options": {"virtualenv": str(CHECKOUT / ".venv")}}
-    (pack / "PulumiPolicy.yaml").write_text(yaml.safe_dump({"runtime": runtime}))
-    (pack / "__main__.py").write_text(_PACK)
+    head = tree(tmp_path / "head", {"prod": one_node()}, _PACK)
     [found] = compare(head, None, tmp_path / "stacks", toolchain)
     assert [(one.level, one.policy, one.resource) for one in found.violations] == [
         ("advisory", "mild", "gpu-01-gpu0-server"),
@@ -136,6 +149,62 @@ def test_what_policies_refuse_is_told_by_resource_and_fails_the_check(
     text = report([found], base="nothing")
     assert "| 1 mandatory, 1 advisory |" in text
     assert "policy `strict`, gpu-01-gpu0-server: strict strict does not like prod.gpu-01-gpu0" in text
+
+
+@pytest.mark.parametrize("pack", ["", "raise SystemExit(1)"], ids=["no pack", "a pack that does not start"])
+def test_a_run_in_which_no_policy_judged_is_not_ok(pack: str, tmp_path: Path, toolchain: Toolchain) -> None:
+    head = tree(tmp_path / "head", {"prod": one_node()}, pack)
+    [found] = compare(head, None, tmp_path / "stacks", toolchain)
+    assert (found.ok, found.rules) == (False, 0)
+
+
+@pytest.fixture(scope="module")
+def on_a_cluster(tmp_path_factory: pytest.TempPathFactory, toolchain: Toolchain) -> dict[str, Outcome]:
+    folder = tmp_path_factory.mktemp("cluster")
+    staged = in_staging(four_gpus())
+    base = dict.fromkeys(("same", "image", "refused", "moved"), staged)
+    head = {
+        "same": staged,
+        "image": changed(staged, "images.server", "tensorflow/serving:2.14.0-gpu"),
+        "refused": changed(staged, "front_end", {"service": "NodePort"}) | {"environment": "prod"},
+        "moved": staged,
+        "new": staged,
+        "judged": changed(staged, "pools[0].batching.batch_timeout_micros", 0),
+    }
+    made = tree(folder / "head", head, "")
+    (made.folder / "policies").symlink_to(CHECKOUT / "policies")
+    before = tree(folder / "base", base | {"moved": one_node()}, "")
+    return {one.title: one for one in compare(made, before, folder / "stacks", toolchain)}
+
+
+def test_a_stack_on_kubernetes_is_compared_by_its_manifests_and_judged_by_the_pack(
+    on_a_cluster: dict[str, Outcome],
+) -> None:
+    same, image = on_a_cluster["same"], on_a_cluster["image"]
+    assert (same.steps, same.ok, same.violations) == ([], True, [])
+    assert same.rules >= 15
+    assert done(list(image.steps))["main"] == "updated"
+    assert "rolls one pod at a time: pool main serves with 3 of 4" in report([image], base="base")
+    assert image.ok
+    assert "servers[image-main].image" in [change.path for change in image.plan]
+    assert on_a_cluster["new"].count("create") == len(on_a_cluster["new"].steps) > 10
+    assert "new stack" in on_a_cluster["new"].note
+
+
+def test_what_is_wrong_with_a_stack_on_kubernetes_is_told(on_a_cluster: dict[str, Outcome]) -> None:
+    assert not on_a_cluster["refused"].ok
+    assert "front_end.service: 'NodePort': is refused in prod" in on_a_cluster["refused"].trouble
+    judged = on_a_cluster["judged"]
+    assert [(one.level, one.policy) for one in judged.violations] == [("mandatory", "batching")]
+    assert (judged.ok, judged.trouble) == (False, "")
+
+
+def test_a_stack_that_moves_to_a_cluster_is_all_new_there_and_what_runs_is_no_silent_loss(
+    on_a_cluster: dict[str, Outcome],
+) -> None:
+    moved = on_a_cluster["moved"]
+    assert {step.operation for step in moved.steps} == {"create"}
+    assert "`pulumi destroy` with the file of before" in moved.note
 
 
 _PORTS = (21001, 21002, 21003)

@@ -3,7 +3,7 @@
 from components import server_protos
 from components.batching_parameters import batching_parameters
 from tests import stacks
-from tests.stacks import changed, one_node, without
+from tests.stacks import changed, in_staging, one_node, without
 
 
 def read(config: stacks.Config) -> dict[str, object]:
@@ -28,7 +28,9 @@ def test_without_allowed_sizes_the_file_names_none() -> None:
 
 
 def test_a_timeout_of_zero_is_written_and_not_left_to_a_default() -> None:
-    (pool,) = stacks.settings(changed(one_node(), "pools[0].batching.batch_timeout_micros", 0)).pools
+    (pool,) = stacks.settings(
+        changed(in_staging(one_node()), "pools[0].batching.batch_timeout_micros", 0)
+    ).pools
     assert pool.batching is not None
     assert "batch_timeout_micros { value: 0 }\n" in batching_parameters(pool.batching)
 

@@ -64,6 +64,10 @@ REFUSED = [
         {"tracing": {"collector": "http://otel:4318"}},
         f"{EDGE}.tracing.collector: 'http://otel:4318': accepted",
     ),
+    (
+        {"access_log": {"sample_percent": 0.123}},
+        f"{EDGE}.access_log.sample_percent: 0.123: has more than two decimals",
+    ),
     ({"tracing": {"collector": "otel", "sample_percent": 101}}, f"{EDGE}.tracing.sample_percent: 101: "),
     (
         {"auth": {"jwt": JWT}, "user_header": "authorization"},

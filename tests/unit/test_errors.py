@@ -203,7 +203,7 @@ JARGON = ("pydantic", "For further information", "type=", "Value error", "input_
     ],
 )
 def test_no_wrong_value_is_answered_with_jargon(path: str, value: object) -> None:
-    config = stacks.changed(stacks.one_node(), path, value)
+    config = stacks.changed(stacks.in_staging(stacks.one_node()), path, value)
     problems = stacks.problems(config)
     assert not [word for word in JARGON for problem in problems if word in str(problem)]
     assert all(problem.path.startswith(path) for problem in problems)

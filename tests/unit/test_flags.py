@@ -8,7 +8,7 @@ from components import flags
 from components.facts import facts
 from components.plan import InstancePlan
 from tests import stacks
-from tests.stacks import changed, one_node, two_nodes, without
+from tests.stacks import changed, in_staging, one_node, two_nodes, without
 
 
 def instance(config: stacks.Config, name: str = "gpu-01-gpu0") -> InstancePlan:
@@ -28,7 +28,7 @@ EVERYTHING = {
 
 
 def everything() -> stacks.Config:
-    config = one_node()
+    config = in_staging(one_node())
     for key, value in EVERYTHING.items():
         config = changed(config, f"pools[0].{key}", value)
     return changed(config, "pools[0].models[0].labels", {"stable": 1})
@@ -64,7 +64,7 @@ def test_every_setting_of_a_pool_reaches_its_flag() -> None:
 
 def test_without_batching_neither_the_flag_nor_the_file_is_given() -> None:
     # A file without the flag is an error at start.
-    given = arguments(without(one_node(), "pools[0].batching"))
+    given = arguments(without(in_staging(one_node()), "pools[0].batching"))
     assert not {"enable_batching", "batching_parameters_file"} & set(given)
 
 
@@ -88,7 +88,7 @@ def test_other_mounts_are_another_list_of_models_so_that_no_server_reads_of_fold
 
 
 def test_what_is_left_to_the_server_is_not_written() -> None:
-    given = arguments(without(one_node(), "pools[0].batching"))
+    given = arguments(without(in_staging(one_node()), "pools[0].batching"))
     assert {name for name in given if "threads" in name or "parallelism" in name or "memory" in name} == {
         "num_load_threads"
     }
@@ -132,7 +132,7 @@ def test_a_flag_that_the_version_lacks_is_refused(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize(("allow_growth", "text"), [(True, "true"), (False, "false")])
 def test_growth_is_spelt_in_the_only_way_that_tensorflow_reads(allow_growth: bool, text: str) -> None:
-    config = changed(one_node(), "pools[0].gpu_memory", {"allow_growth": allow_growth})
+    config = changed(one_node(), "pools[0].gpu_memory", {"allow_growth": allow_growth, "fraction": 0.9})
     assert flags.server_environment(instance(config)) == (
         "TF_CPP_MIN_LOG_LEVEL=0",
         f"TF_FORCE_GPU_ALLOW_GROWTH={text}",

@@ -26,6 +26,7 @@ def node(draw: Draw, n: int) -> Config:
     found: Config = {
         "name": f"gpu-{n:02d}",
         "address": f"gpu-{n:02d}.example.com",
+        "bind": f"10.20.0.{n}",
         "docker": {"endpoint": f"ssh://deploy@gpu-{n:02d}.example.com"},
         "memory_mib": 515000,
         "subnet": draw(st.sampled_from(["172.29.80.0/24", "10.0.0.0/16"])),
@@ -82,7 +83,7 @@ def batching(draw: Draw) -> Config:
     sizes = sorted(draw(st.sets(st.integers(1, 128), min_size=1, max_size=5)))
     return {
         "max_batch_size": sizes[-1],
-        "batch_timeout_micros": draw(st.integers(0, 100_000)),
+        "batch_timeout_micros": draw(st.integers(1, 100_000)),
         "allowed_batch_sizes": sizes,
     }
 
@@ -96,9 +97,13 @@ def pool(draw: Draw, p: int, taken: list[tuple[str, int | str]]) -> Config:
         "models": [model(draw, f"m{p}_{m}") for m in range(draw(st.integers(1, 3)))],
         "slots": [{"node": where, "gpus": keys} for where, keys in groups.items()],
         "memory": {"container_mib": draw(st.integers(1024, 4096))},
+        "threads": {"intra_op": 4, "inter_op": 2},
+        "single": len(taken) == 1,
     }
     if draw(st.booleans()):
         found["batching"] = batching(draw)
+    else:
+        found |= {"unbatched": True, "threads": {**found["threads"], "grpc_max": 8, "rest": 8}}
     if draw(st.booleans()):
         found["gpu_memory"] = {"allow_growth": draw(st.booleans()), "fraction": draw(st.floats(0.01, 0.95))}
     return found
@@ -171,15 +176,16 @@ def a_node_that_does_not_exist(draw: Draw, config: Config) -> str:
 def sizes_that_do_not_lead_to_the_maximum(draw: Draw, config: Config) -> str:
     path, found = some(draw, config, "pools")
     sizes = draw(st.sampled_from([[1, 8], [8, 4, 32], [32, 32], [0, 32], [64]]))
-    found["batching"] = {"max_batch_size": 32, "batch_timeout_micros": 0, "allowed_batch_sizes": sizes}
+    found["batching"] = {"max_batch_size": 32, "batch_timeout_micros": 1, "allowed_batch_sizes": sizes}
+    found |= {"unbatched": False, "threads": {"intra_op": 4, "inter_op": 2}}
     return f"{path}.batching.allowed_batch_sizes" + ("[0]" if sizes[0] == 0 else "")
 
 
 @mistake
 def a_batch_that_never_fills(draw: Draw, config: Config) -> str:
     path, found = some(draw, config, "pools")
-    found["batching"] = {"max_batch_size": 64, "batch_timeout_micros": 0}
-    found["threads"] = {"grpc_max": draw(st.integers(1, 40)), "rest": 23}
+    found |= {"batching": {"max_batch_size": 64, "batch_timeout_micros": 1}, "unbatched": False}
+    found["threads"] |= {"grpc_max": draw(st.integers(1, 40)), "rest": 23}
     return f"{path}.threads"
 
 

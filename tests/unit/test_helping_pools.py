@@ -19,6 +19,7 @@ def with_second(traffic: dict[str, Any], **more: Any) -> Config:
         "name": "second",
         "models": [{"name": "resnet50", "path": "/srv/models/resnet50", **more}],
         "slots": [{"node": "gpu-01", "gpus": [3]}],
+        "unbatched": True,
         "memory": {"container_mib": 4096},
     }
     return changed(changed(config, "pools[1]", second), TRAFFIC, traffic)

@@ -6,10 +6,11 @@ import pytest
 
 from components.errors import SettingsError
 from components.image_lock import FILE, read_lock
+from components.kubernetes_settings import KubernetesSettings
 from components.plan import make_plan
 from components.settings import Settings
 from components.stack_file import load_settings
-from tests import stacks
+from tests import kubernetes_stacks, stacks
 from tests.stacks import changed, one_node
 
 SERVER = "tensorflow/serving:2.14.1-gpu"
@@ -95,4 +96,23 @@ def test_a_lock_file_that_is_no_yaml_is_refused_by_its_name_and_line(tmp_path: P
 @pytest.mark.parametrize("images", [5, None, [], {"server": 5, "envoy": None}, {"server": [], "envoy": {}}])
 def test_images_of_another_shape_are_refused_as_without_a_lock_file(tmp_path: Path, images: object) -> None:
     config = one_node() | {"images": images}
+    assert refusal(tmp_path, f"images: {{'{SERVER}': '{A}'}}", config) == stacks.refusal(config)
+
+
+def test_the_image_that_models_come_in_is_pinned_too(tmp_path: Path) -> None:
+    volume = {"image": "models:7.0.0"}
+    config = changed(kubernetes_stacks.four_gpus(), "pools[0].model_volume", volume)
+    settings = load(tmp_path, f"images: {{'models:7.0.0': '{A}'}}", config)
+    assert isinstance(settings, KubernetesSettings)
+    assert settings.pools[0].model_volume.image == f"models:7.0.0@{A}"
+    volume["image"] += f"@{B}"
+    (said,) = refusal(tmp_path, f"images: {{'models:7.0.0': '{A}'}}", config)
+    assert said.startswith("pools[0].model_volume.image: 'models:7.0.0@sha256:0b0b")
+
+
+@pytest.mark.parametrize(
+    "pools", [5, None, {}, [5], [{"model_volume": 5}], [{"model_volume": {"image": []}}]]
+)
+def test_pools_of_another_shape_are_refused_as_without_a_lock_file(tmp_path: Path, pools: object) -> None:
+    config = kubernetes_stacks.four_gpus() | {"pools": pools}
     assert refusal(tmp_path, f"images: {{'{SERVER}': '{A}'}}", config) == stacks.refusal(config)

@@ -42,7 +42,7 @@ def sticky() -> Config:
 
 
 def autoscaled(**measure: int) -> Config:
-    nodes = {"pool": "a100", "cpus": 16, "autoscale": {"least": 1, "most": 4, **measure}}
+    nodes = {"pool": "a100", "cpus": 16, "autoscale": {"least": 2, "most": 4, **measure}}
     return changed(four_gpus(), "pools[0].nodes", nodes)
 
 
@@ -57,7 +57,7 @@ def every_config() -> dict[str, Config]:
         "gpu": autoscaled(gpu_percent=80),
         "queue": autoscaled(queue_ms=20),
         "host": with_volume(host_path=True),
-        "image": with_volume(image="models:1"),
+        "image": with_volume(image="models:1.0.0"),
         "tls": changed(four_gpus(), "front_end", {"tls_secret": "serving-tls"}),
         "keys": changed(
             four_gpus(), "front_end", {"api_keys_secret": "keys", "rate_limit": {"per_second": 10}}
@@ -114,7 +114,7 @@ def test_envoy_asks_for_no_gpu_and_goes_to_no_gpu_node() -> None:
 
 
 def test_nobody_hands_out_gpus_past_the_scheduler() -> None:
-    manifest = made(with_volume(image="models:1"))["main"]
+    manifest = made(with_volume(image="models:1.0.0"))["main"]
     assert "NVIDIA_VISIBLE_DEVICES" not in {each["name"] for each in container(manifest)["env"]}
     (unpacker,) = pod(manifest)["initContainers"]
     assert unpacker["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
@@ -224,6 +224,7 @@ def test_envoy_is_replaced_where_there_are_other_clusters() -> None:
             "name": "text",
             "models": [{"name": "tagger", "path": "/tagger"}],
             "nodes": {"pool": "a100", "replicas": 1, "cpus": 4},
+            "single": True,
         },
     ]
     one, two = plan(four_gpus()).front_end.envoy, plan(both).front_end.envoy
@@ -268,7 +269,7 @@ def test_an_autoscaler_owns_the_number_of_pods() -> None:
     assert "replicas" not in made(config)["main"]["spec"]
     assert "replicas" not in made(config)["envoy"]["spec"]
     spec = made(config)["main-autoscaler"]["spec"]
-    assert (spec["minReplicas"], spec["maxReplicas"]) == (1, 4)
+    assert (spec["minReplicas"], spec["maxReplicas"]) == (2, 4)
     assert spec["metrics"] == [
         {
             "type": "Resource",
@@ -358,7 +359,7 @@ def test_api_keys_are_a_file_in_a_secret_that_the_cluster_has_and_nothing_passes
     [
         ({"claim": "models"}, {"name": "models", "mountPath": "/models/resnet50", "subPath": "resnet50"}),
         ({"host_path": True}, {"name": "models-0", "mountPath": "/models/resnet50"}),
-        ({"image": "models:1"}, {"name": "models", "mountPath": "/models"}),
+        ({"image": "models:1.0.0"}, {"name": "models", "mountPath": "/models"}),
     ],
 )
 def test_a_server_only_reads_its_models(volume: dict[str, object], mounted: Json) -> None:

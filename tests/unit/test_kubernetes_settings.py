@@ -100,7 +100,7 @@ def test_a_cluster_is_named_in_full_or_not_reached(missing: str) -> None:
 def test_one_of_two_pods_may_always_be_drained_and_a_lone_one_too() -> None:
     two = changed(four_gpus(), "pools[0].nodes.replicas", 2)
     assert stacks.problems(changed(two, "pools[0].nodes.disruptions", {"min_available": 1})) == ()
-    one = changed(four_gpus(), "pools[0].nodes.replicas", 1)
+    one = changed(changed(four_gpus(), "pools[0].single", True), "pools[0].nodes.replicas", 1)
     assert stacks.problems(one) == ()
     assert "lets none go" in refusal(changed(one, "pools[0].nodes.disruptions", {"min_available": 1}))
 
@@ -128,7 +128,8 @@ def test_models_fit_their_gpu_while_versions_change() -> None:
 
 
 def test_several_gpus_are_for_models_that_say_so() -> None:
-    config = changed(four_gpus(), "pools[0].nodes", {"pool": "a100", "replicas": 2, "cpus": 8, "gpus": 2})
+    nodes = {"pool": "a100", "replicas": 2, "cpus": 8, "gpus": 2}
+    config = changed(stacks.in_staging(four_gpus()), "pools[0].nodes", nodes)
     assert stacks.problems(changed(config, "pools[0].models[0].multi_gpu", True)) == ()
 
 

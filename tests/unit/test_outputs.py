@@ -74,7 +74,7 @@ def test_a_model_is_offered_only_where_its_pool_has_a_slot() -> None:
 
 
 def test_a_model_without_batching_names_no_batch_size() -> None:
-    (model,) = outputs(without(one_node(), "pools[0].batching")).models
+    (model,) = outputs(without(stacks.in_staging(one_node()), "pools[0].batching")).models
     assert model.max_batch_size is None
 
 

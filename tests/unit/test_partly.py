@@ -13,6 +13,7 @@ def three_pools() -> stacks.Config:
         "name": "text",
         "models": [{"name": "tts", "path": "/srv/models/tts"}],
         "slots": [{"node": "gpu-02", "gpus": [2]}],
+        "unbatched": True,
         "memory": {"container_mib": 4096},
     }
     return config | {"pools": [*config["pools"], third]}

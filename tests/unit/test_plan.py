@@ -6,7 +6,7 @@ import pytest
 
 from components.plan import Plan, make_plan
 from tests import stacks
-from tests.stacks import changed, one_node, plan, two_nodes, without
+from tests.stacks import changed, in_staging, one_node, plan, two_nodes, without
 
 
 def names(found: Plan) -> list[str]:
@@ -89,7 +89,7 @@ def test_the_networks_of_a_node_are_the_halves_of_its_subnet() -> None:
 
 @pytest.mark.parametrize("subnet", ["172.29.80.0/24", "10.0.0.0/8", "192.168.0.0/16"])
 def test_every_address_of_a_full_node_is_its_own_and_in_its_network(subnet: str) -> None:
-    config = changed(one_node(), "nodes[0].subnet", subnet)
+    config = changed(in_staging(one_node()), "nodes[0].subnet", subnet)
     config["nodes"][0]["gpus"] = [{"index": gpu, "uuid": stacks.uuid(gpu)} for gpu in range(16)]
     config["pools"][0]["slots"] = [{"node": "gpu-01", "gpus": list(range(16))}]
     config["pools"][0]["memory"]["container_mib"] = 1024
@@ -131,14 +131,14 @@ def test_threads_are_derived_from_the_batch_where_they_are_not_given() -> None:
 
 
 def test_a_small_batch_still_gets_sixteen_threads() -> None:
-    config = changed(one_node(), "pools[0].batching", {"max_batch_size": 4, "batch_timeout_micros": 0})
+    config = changed(one_node(), "pools[0].batching", {"max_batch_size": 4, "batch_timeout_micros": 1})
     assert plan(config).instances[0].threads.grpc_max == 16
 
 
 def test_threads_that_are_given_win_and_without_batching_the_server_decides() -> None:
     given = changed(one_node(), "pools[0].threads", {"grpc_max": 100})
     assert (plan(given).instances[0].threads.grpc_max, plan(given).instances[0].threads.rest) == (100, 64)
-    threads = plan(without(one_node(), "pools[0].batching")).instances[0].threads
+    threads = plan(without(in_staging(one_node()), "pools[0].batching")).instances[0].threads
     assert (threads.grpc_max, threads.rest) == (None, None)
 
 
@@ -218,7 +218,7 @@ def test_settings_that_skipped_the_rules_give_no_plan() -> None:
 
 
 def test_a_thousand_nodes_are_planned_in_full() -> None:
-    config = one_node()
+    config = in_staging(one_node())
     node, pool = config["nodes"][0], config["pools"][0]
     config["nodes"] = [
         node

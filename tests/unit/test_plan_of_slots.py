@@ -189,7 +189,7 @@ def test_an_xla_form_alone_turns_the_compiler_on() -> None:
             | {f"gpu-01-gpu{gpu}-text": f"old-gpu{gpu}-text" for gpu in (0, 1)},
         ),
         (
-            changed(stacks.with_mig(), "pools[0].slots[0].gpus", [1]),
+            changed(stacks.in_staging(stacks.with_mig()), "pools[0].slots[0].gpus", [1]),
             "nodes[0]",
             "old",
             {

@@ -29,7 +29,7 @@ def with_models(tmp_path: Path, text: str | bytes) -> Settings:
 
 def with_batching(tmp_path: Path, text: str | bytes) -> Settings:
     (tmp_path / "batching.config").write_bytes(text if isinstance(text, bytes) else text.encode())
-    config = without(one_node(), "pools[0].batching")
+    config = without(stacks.in_staging(one_node()), "pools[0].batching")
     return load_settings(changed(config, BATCHING_FILE, "batching.config"), "Pulumi.test.yaml", tmp_path)
 
 

@@ -143,11 +143,18 @@ def test_the_report_names_what_is_replaced_why_and_what_it_means() -> None:
 def test_a_mandatory_violation_fails_a_stack_and_an_advisory_one_does_not() -> None:
     mandatory = Violation("mandatory", "one-model-per-gpu", "gpu-01-gpu0-server", "GPU 0 has\ntwo owners")
     advisory = Violation("advisory", "batching", "the stack", "no batching")
-    assert not outcome(violations=[mandatory]).ok
-    assert outcome(violations=[advisory]).ok
+    assert not outcome(violations=[mandatory], rules=3).ok
+    assert outcome(violations=[advisory], rules=3).ok
     text = report([outcome(violations=[advisory, mandatory])], base="x")
     assert "| 1 mandatory, 1 advisory |" in text
     assert "- **mandatory** policy `one-model-per-gpu`, gpu-01-gpu0-server: GPU 0 has two owners" in text
+
+
+def test_a_stack_that_no_policy_judged_fails_and_is_called_so_unless_it_is_gone() -> None:
+    assert not outcome().ok
+    assert "| prod | - | - | - | - | **not judged** |" in report([outcome()], base="x")
+    assert outcome(gone=True).ok
+    assert "not judged" not in report([outcome(gone=True)], base="x")
 
 
 def test_what_stands_in_a_value_is_no_markdown() -> None:

@@ -4,7 +4,15 @@ from types import FunctionType
 
 import pytest
 
-from components import capacity_rules, placement_rules, release_rules, routing_rules, rules, text_rules
+from components import (
+    capacity_rules,
+    placement_rules,
+    prod_rules,
+    release_rules,
+    routing_rules,
+    rules,
+    text_rules,
+)
 from tests import stacks
 from tests.stacks import changed, one_node, refusal, two_nodes
 
@@ -182,7 +190,7 @@ NEAR_MISSES = [
 
 @pytest.mark.parametrize(("path", "value"), NEAR_MISSES)
 def test_what_comes_close_to_a_broken_rule_is_accepted(path: str, value: object) -> None:
-    assert stacks.problems(changed(one_node(), path, value)) == ()
+    assert stacks.problems(changed(stacks.in_staging(one_node()), path, value)) == ()
 
 
 @pytest.mark.parametrize("endpoint", ["default", "unix:///run/docker.sock"])
@@ -219,12 +227,16 @@ def test_a_node_without_a_driver_runs_any_image() -> None:
     assert stacks.problems(changed(config, "nodes[0].driver", None)) == ()
 
 
+MODULES = (placement_rules, routing_rules, release_rules, capacity_rules, text_rules, prod_rules)
+
+
 def test_every_rule_of_the_modules_is_in_the_list() -> None:
     found: list[object] = [
         value
-        for module in (placement_rules, routing_rules, release_rules, capacity_rules, text_rules)
+        for module in MODULES
         for name, value in vars(module).items()
         if isinstance(value, FunctionType) and value.__module__ == module.__name__ and name[0] != "_"
     ]
     helpers = (placement_rules.placements, text_rules.texts)
-    assert [rule for rule in found if rule not in helpers] == [*rules.RULES, *rules.TEXT_RULES]
+    listed = [*rules.RULES, *rules.TEXT_RULES, *rules.PROD_RULES]
+    assert [rule for rule in found if rule not in helpers] == listed

@@ -294,7 +294,7 @@ def test_a_broken_rule_is_told_once_with_path_value_and_what_is_accepted(
 def test_what_comes_close_to_a_broken_rule_is_accepted(
     path: str, value: object, also: str | None, value_there: object
 ) -> None:
-    config = changed(one_node(), path, value)
+    config = changed(stacks.in_staging(one_node()), path, value)
     assert stacks.problems(changed(config, also, value_there) if also else config) == ()
 
 
@@ -314,7 +314,7 @@ def test_each_cpu_set_that_overlaps_is_told() -> None:
 
 
 def test_slots_without_cpus_overlap_nothing() -> None:
-    config = one_node()
+    config = stacks.in_staging(one_node())
     for gpu in range(4):
         config = without(config, f"nodes[0].gpus[{gpu}].cpus")
     assert [gpu.cpus for gpu in stacks.settings(config).nodes[0].gpus] == [None] * 4
@@ -367,7 +367,7 @@ def test_a_wrong_item_is_not_also_told_as_a_list_that_is_too_short() -> None:
 
 
 def test_defaults_are_the_documented_ones() -> None:
-    settings = stacks.settings(without(one_node(), "pools[0].batching"))
+    settings = stacks.settings(without(stacks.in_staging(one_node()), "pools[0].batching"))
     (pool,) = settings.pools
     assert settings.front_end == FrontEnd()
     assert settings.front_end.bind == IPv4Address("0.0.0.0")  # noqa: S104 - the value under test

@@ -246,6 +246,7 @@ def test_keys_are_listed_for_every_object_of_a_stack_file() -> None:
         "front_end.rate_limit",
         "front_end.tracing",
         "front_end.request_ids",
+        "front_end.access_log",
         "rollout",
     }
     assert keys["pools[].slots[]"] == ["node", "gpus"]

@@ -27,6 +27,7 @@ def two_pools() -> Config:
         "name": "newer",
         "models": [{"name": "resnet50", "path": "/srv/models/resnet50", "versions": {"specific": [5]}}],
         "slots": [{"node": "gpu-01", "gpus": [3]}],
+        "unbatched": True,
         "memory": {"container_mib": 4096},
     }
     return changed(config, "pools[1]", newer)
@@ -98,6 +99,7 @@ def test_a_pool_that_helps_another_may_serve_its_models() -> None:
 def test_a_helping_pool_serves_nothing_else() -> None:
     config = changed(two_pools(), TRAFFIC, {"mirror": {"pool": "newer"}})
     config["pools"][1]["models"].append({"name": "bert", "path": "/srv/models/bert"})
+    config["pools"][1]["single"] = True
     assert refusal(config) == [f"{TRAFFIC}.mirror.pool: 'newer': serves bert, which main does not"]
 
 
@@ -115,7 +117,7 @@ def test_a_helping_pool_is_on_the_nodes_of_the_other_and_on_no_further_one() -> 
     config["pools"][1]["models"] = [{"name": "resnet50", "path": "/srv/models/resnet50"}]
     config = changed(config, TRAFFIC, {"mirror": {"pool": "text"}})
     assert refusal(config) == [f"{TRAFFIC}.mirror.pool: 'text': has no slot on gpu-01, where main has one"]
-    config = stacks.two_nodes()
+    config = stacks.in_staging(stacks.two_nodes())
     config["pools"][0]["models"] = [config["pools"][1]["models"][0]]
     config["pools"][0].pop("batching")
     config["pools"][1]["traffic"] = {"mirror": {"pool": "main"}}
