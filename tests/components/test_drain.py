@@ -13,7 +13,7 @@ IN_PLACE = {"cpuSet", "memory", "memorySwap", "restart"}
 POOL = "pools[0]"
 CHANGES = {
     "batching": changed(one_node(), f"{POOL}.batching.batch_timeout_micros", 3000),
-    "no batching": without(one_node(), f"{POOL}.batching"),
+    "no batching": changed(without(one_node(), f"{POOL}.batching"), f"{POOL}.unbatched", True),
     "GPU memory": changed(one_node(), f"{POOL}.gpu_memory", {"fraction": 0.5}),
     "threads": changed(one_node(), f"{POOL}.threads", {"intra_op": 3}),
     "the image": changed(one_node(), "images.server", "tensorflow/serving:2.15.1-gpu"),
