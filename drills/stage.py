@@ -90,7 +90,7 @@ class Stage(Drill):
         return {
             name: identity
             for name, identity in self.engine.ids().items()
-            if "-gpu" in name or name == self.envoy
+            if ("-gpu" in name and not name.endswith("-drain")) or name == self.envoy
         }
 
     @property

@@ -95,7 +95,10 @@ def _leaks(texts: dict[str, str]) -> list[tuple[str, str]]:
 
 def test_a_nodes_engine_is_its_own_whatever_the_shell_says(deployed: Deployed, engine: DockerCli) -> None:
     of_envoy = ("envoy", "envoy-publisher", "envoy-acceptance")
-    wanted = {f"{STACK}.here-{name}" for name in ("gpu0", "gpu1", "main-publisher", *of_envoy)}
+    wanted = {
+        f"{STACK}.here-{name}"
+        for name in ("gpu0", "gpu0-drain", "gpu1", "gpu1-drain", "main-publisher", *of_envoy)
+    }
     assert engine.names("container") == wanted
     assert deployed.project.up(STACK, "--refresh", "--expect-no-changes").code == 0
 
@@ -117,7 +120,7 @@ def test_the_state_its_history_and_the_outputs_hold_no_secret(deployed: Deployed
 
 def test_containers_images_and_networks_hold_no_secret(deployed: Deployed, engine: DockerCli) -> None:
     texts = {name: engine.run("inspect", name) for name in engine.names("container")}
-    assert len(texts) == 6
+    assert len(texts) == 8
     for name in sorted(texts):
         pid = int(engine.run("inspect", "--format", "{{.State.Pid}}", name))
         if pid:  # a publisher has ended
