@@ -152,8 +152,8 @@ PLAYS = (
     Play(
         number=17,
         title="Overload, four times the capacity for 30 s",
-        holds=f"only {', '.join(_REFUSALS)}, all within {_IN_TIME_S} s (of a machine that does what it can do "
-        f"alone); all answered {_RECOVERY_S:.0f} s afterwards",
+        holds=f"only {', '.join(_REFUSALS)}, all within {_IN_TIME_S} s (longer on a machine that is as much "
+        f"slower); all answered {_RECOVERY_S:.0f} s afterwards",
         run=overload,
     ),
 )
