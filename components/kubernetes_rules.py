@@ -10,8 +10,9 @@ from components.model_sizes import most_at_once, room_of, too_much, usable_mib
 
 Rule = Callable[[KubernetesSettings], Iterator[Problem]]
 _MIG = "nvidia.com/mig-"
-# Names of objects that belong to no pool.
-_TAKEN = ("envoy",)
+# Names of objects that belong to no pool, and what is put behind the name of a pool for its own.
+_TAKEN = ("acceptance", "adapter-rules", "envoy", "namespace", "servers-network")
+_PARTS = ("autoscaler", "budget", "files", "models", "service")
 
 
 def _placed(settings: KubernetesSettings) -> Iterator[tuple[str, KubernetesPool, NodePool | None]]:
@@ -171,9 +172,14 @@ def paths_are_absolute(settings: KubernetesSettings) -> Iterator[Problem]:
 
 def names_are_free(settings: KubernetesSettings) -> Iterator[Problem]:
     """Objects of pools and of the front end are told apart by the pool's name."""
+    names = {pool.name for pool in settings.pools}
     for p, pool in enumerate(settings.pools):
-        if pool.name in _TAKEN:
-            yield Problem(f"pools[{p}].name", "is taken on Kubernetes: it names the front end", pool.name)
+        whole, _, part = pool.name.rpartition("-")
+        taken = pool.name in _TAKEN or pool.name.startswith(("acceptance-", "envoy-"))
+        if taken or (part in _PARTS and whole in names):
+            yield Problem(
+                f"pools[{p}].name", "is taken on Kubernetes: another object has this name", pool.name
+            )
 
 
 def prod_is_not_open_on_every_node(settings: KubernetesSettings) -> Iterator[Problem]:

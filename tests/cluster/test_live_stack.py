@@ -108,6 +108,15 @@ def test_a_stack_is_placed_rolls_without_a_fifth_gpu_drains_by_its_budgets_and_l
     assert not after & before
     assert jobs(cluster) == asked, "no file that is read again is another one"
 
+    # Envoy rolls beside the autoscaler that owns its number: nobody conflicts, nobody undoes it.
+    config = changed(config, "front_end", {"memory_mib": 2048})
+    project.write_stack("live", config)
+    envoys = {pod["metadata"]["uid"] for pod in pods(cluster, "front-end")}
+    rolled = project.up("live")
+    assert rolled.code == 0, rolled.output
+    assert not envoys & {pod["metadata"]["uid"] for pod in pods(cluster, "front-end")}
+    assert cluster.api.get(f"{APPS}/deployments/live-envoy")["spec"]["replicas"] == 2
+
     config = changed(config, "pools[0].models[0].versions", {"specific": [1, 2]})
     project.write_stack("live", config)
     assert project.up("live").code == 0

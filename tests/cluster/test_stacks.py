@@ -67,7 +67,11 @@ def test_a_committed_stack_is_rendered_once_and_a_second_up_changes_nothing(
     [
         ("pools[0].batching.batch_timeout_micros", 5000, {"deployment-serving-test-main"}),
         ("front_end", {"user_header": "x-account"}, set()),
-        ("front_end", {"request_ids": {"in_answers": False}}, {"configmap-serving-test-envoy-files"}),
+        (
+            "front_end",
+            {"request_ids": {"in_answers": False}},
+            {"configmap-serving-test-envoy-files"},
+        ),
         ("front_end", {"max_replicas": 6}, {"horizontalpodautoscaler-serving-test-envoy"}),
         (
             "pools[0].nodes.disruptions",
@@ -94,8 +98,13 @@ def test_a_change_touches_the_files_that_it_must_and_no_other(
     after = files(project, config)
     differ = {name for name in before.keys() & after.keys() if before[name] != after[name]}
     assert {_what(name) for name in differ} == touched
-    # What is read once has the hash of its text in its name: the new file comes, and the old one goes.
-    assert {_what(name) for name in after.keys() - before.keys()} <= {"configmap-serving-test-main-files"}
+    # What is read once has the hash of its text in its name: the new file comes, and the old one goes. So
+    # has the Job that asks for what is read again.
+    assert {_what(name) for name in after.keys() - before.keys()} <= {
+        "configmap-serving-test-main-files",
+        "configmap-serving-test-acceptance-files",
+        "job-serving-test-acceptance",
+    }
     assert len(after) == len(before)
 
 

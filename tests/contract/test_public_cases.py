@@ -1,8 +1,8 @@
 """What went wrong for people who run this kind of system, as public reports tell it, put to this program.
 
-Each case has the number that it has in our list of public cases. Not expressible yet, since what they are
-about is not built: K1 to K10 and PK1 to PK3 (Kubernetes), PP2 and PP3 (policies), LO1 to LO3 (load tests),
-MO3 (GPU metrics).
+Each case has the number that it has in our list of public cases. Those of Kubernetes are in
+`test_public_cases_kubernetes.py`. Not here: PP2 and PP3 (policies, in `tests/policies` and `tests/preview`);
+not expressible, since what they are about is not built: LO1 to LO3 (load tests), MO3 (GPU metrics).
 """
 
 import json

@@ -259,6 +259,49 @@ def test_pods_that_users_stick_to_have_names_that_stay() -> None:
     assert addresses == [f"test-main-{n}.test-main.serving.svc.cluster.local" for n in range(4)]
 
 
+def helped(**traffic: object) -> Config:
+    config = changed(four_gpus(), "pools[0].nodes.replicas", 3)
+    first = {**config["pools"][0], "traffic": traffic}
+    second = {**config["pools"][0], "name": "second", "nodes": {"pool": "a100", "replicas": 1, "cpus": 8}}
+    return {**config, "pools": [first, second]}
+
+
+def hosts(cluster: Json) -> list[tuple[int, str]]:
+    """Priority and host of each name that a cluster asks for."""
+    return [
+        (
+            group.get("priority", 0),
+            str(endpoint["endpoint"]["address"]["socket_address"]["address"]).partition(".")[0],
+        )
+        for group in cluster["load_assignment"]["endpoints"]
+        for endpoint in group["lb_endpoints"]
+    ]
+
+
+def test_a_standby_is_the_second_choice_behind_a_name_of_its_own() -> None:
+    assert hosts(clusters(helped(standby={"pool": "second"}))["rest-main"]) == [
+        (0, "test-main"),
+        (1, "test-second"),
+    ]
+
+
+def test_a_dedicated_pool_has_pods_and_a_name_of_its_own_and_gets_what_its_header_marks() -> None:
+    config = helped(dedicated=[{"pool": "second", "header": {"name": "x-class", "value": "hot"}}])
+    every = made(config)
+    assert every["second"]["spec"]["selector"] != every["main"]["spec"]["selector"]
+    routes = yaml.safe_load(every["envoy-files"]["data"]["rds-rest.yaml"])["resources"][0]
+    marked = [
+        route["route"]["cluster"]
+        for host in routes["virtual_hosts"]
+        for route in host["routes"]
+        if any(header["name"] == "x-class" for header in route["match"].get("headers", []))
+    ]
+    assert marked
+    for name in set(marked):
+        # Those of the pool itself come second: while the dedicated ones are down, they answer.
+        assert hosts(clusters(config)[name]) == [(0, "test-second"), (1, "test-main")]
+
+
 def test_retries_are_allowed_for_as_many_pods_as_there_are() -> None:
     (thresholds,) = clusters(four_gpus())["rest-main"]["circuit_breakers"]["thresholds"]
     assert thresholds["retry_budget"]["budget_percent"] == {"value": 50.0}

@@ -53,6 +53,9 @@ def test_a_good_stack_file_is_accepted_for_a_cluster_and_for_a_folder() -> None:
         ("pools[0].memory.shm_mib", 100000, "pools[0].memory.shm_mib: 100000: exceeds container_mib"),
         ("pools[0].slots", [{"node": "a", "gpus": [0]}], "pools[0].slots: is for Docker"),
         ("pools[0].name", "envoy", "is taken on Kubernetes"),
+        ("pools[0].name", "envoy-metrics", "is taken on Kubernetes"),
+        ("pools[0].name", "acceptance", "is taken on Kubernetes"),
+        ("pools[0].name", "models", ""),
         ("pools[0].model_volume", {}, "give exactly one: claim: <name>, host_path: true or image: <image>"),
         ("pools[0].models[0].path", "./models/resnet50", "relative to this project, which no pod has"),
         ("node_pools[0].spare_gpus", 1, "4 x 1 (main) + 1 (spare) = 5 GPUs"),
@@ -149,6 +152,20 @@ def test_an_autoscaler_keeps_within_the_gpus_and_to_one_measure() -> None:
     )
     sticky = changed(changed(four_gpus(), "pools[0].nodes", scaled), "pools[0].balancing", {"sticky": True})
     assert "cannot be combined with balancing.sticky" in refusal(sticky)
+
+
+def test_a_pool_cannot_be_called_as_a_part_of_another_is() -> None:
+    config = four_gpus()
+    text = {
+        **config["pools"][0],
+        "models": [{"name": "tagger", "path": "/tagger"}],
+        "nodes": {"pool": "a100", "replicas": 1, "cpus": 8},
+    }
+    three = changed(config, "pools[0].nodes.replicas", 3)["pools"][0]
+    for name, free in (("main-models", False), ("main-service", False), ("main-text", True)):
+        both = config | {"pools": [three, text | {"name": name}]}
+        said = f"pools[1].name: '{name}': is taken on Kubernetes"
+        assert stacks.problems(both) == () if free else said in refusal(both)
 
 
 def test_a_mistake_does_not_hide_those_that_have_nothing_to_do_with_it() -> None:
