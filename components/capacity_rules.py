@@ -15,7 +15,7 @@ _NODE_RESERVE_MIB = 1024
 
 def memory_fits_the_node(settings: Settings) -> Iterator[Problem]:
     """The limits of a node's containers together stay below its RAM: otherwise the kernel picks a victim."""
-    front_end = settings.front_end.memory_mib
+    front_end = settings.front_end.container_mib
     for n, node in enumerate(settings.nodes):
         demands = [(pool, _instances(pool, node.name)) for pool in settings.pools]
         total = front_end + sum(count * pool.memory.container_mib for pool, count in demands)

@@ -56,7 +56,8 @@ class ContainerArgs:
     `files` maps a path in the container to its text, which root owns; `mounts` maps one to the folder of the
     node that is seen there, read-only, and `volumes` to the volume.
     Without `files` the root is read-only, and /tmp is in memory. `ports` are published. Memory is in MiB.
-    A container that is `once` does its work, is healthy for a moment, and ends.
+    A container that is `once` does its work, is healthy for a moment, and ends. Inputs that it `keeps` stay
+    what they were when it was made.
     """
 
     name: str
@@ -76,6 +77,7 @@ class ContainerArgs:
     user: str
     capabilities: Sequence[str] = ()
     once: bool = False
+    keeps: Sequence[str] = ()
     cpus: str | None = None
     gpus: Sequence[str] = ()
     ports: Sequence[docker.ContainerPortArgs] = ()
@@ -154,6 +156,7 @@ def make_container(
         opts=pulumi.ResourceOptions(
             parent=parent,
             depends_on=list(depends_on),
+            ignore_changes=list(args.keeps),
             replace_on_changes=[*_NOT_APPLIED_IN_PLACE, *_LACKING_AFTER_A_FAILURE, *_STOPPED],
             # The provider asks for it where it wants a replacement itself, but not where we do: the successor
             # would be made first, and refused for the name that is taken.

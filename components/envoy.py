@@ -8,8 +8,9 @@ import pulumi_docker as docker
 
 from components.config_volume import ConfigVolume, publisher_container
 from components.container import Attachment, ContainerArgs, Health, VolumeMount, make_container
-from components.envoy_config import CONFIG_FOLDER, ENVOY_BINARY
-from components.envoy_delivery import Delivery, envoy_arguments
+from components.envoy_config import CONFIG_FOLDER
+from components.envoy_delivery import Delivery
+from components.envoy_run import RUN_SCRIPT
 from components.envoy_secrets import ENVOY_USER, Secrets
 from components.plan import FrontEndPlan
 from components.probes import PROBE_TIMEOUT_S, http_probe
@@ -38,9 +39,11 @@ class EnvoyFrontEndArgs:
 class EnvoyFrontEnd(pulumi.ComponentResource):
     """Envoy in front of a node's instances.
 
-    Its files are on a volume. A change of them reaches it while it runs; only what it reads as it starts
-    (ports, threads, memory, its image) replaces it. It is there as soon as it can be, whatever becomes of the
-    instances; other files it gets once `accept` has all that it leads to.
+    Its files and its binary are on a volume. Other files reach it while it runs; where its image changes, or
+    what it only reads as it starts, the next Envoy takes over from it within the container, whose own image
+    stays the one that it was made from. Only other ports, addresses or labels replace the container. It is
+    there as soon as it can be, whatever becomes of the instances; what is new it gets once `accept` has all
+    that it leads to.
 
     `staged` is what tries its files and stages them. Servers are changed after that: see `ask_less` in
     `data/envoy_files.sh`.
@@ -99,15 +102,18 @@ def _container(args: EnvoyFrontEndArgs) -> ContainerArgs:
     return ContainerArgs(
         name=plan.container,
         image=plan.image,
-        entrypoint=ENVOY_BINARY,
-        arguments=envoy_arguments(plan, workers=plan.spec.workers),
+        # Which Envoy, and with which arguments, is on the volume: another one takes over while clients ask.
+        entrypoint="/bin/bash",
+        arguments=(f"{CONFIG_FOLDER}/{RUN_SCRIPT}", CONFIG_FOLDER, str(ADMIN_PORT)),
+        keeps=("image",),
         user=_USER,
-        volumes={CONFIG_FOLDER: VolumeMount(volume=plan.config.volume)},
+        # Root owns what is there; Envoy's user can write into one folder of it, in which it says what runs.
+        volumes={CONFIG_FOLDER: VolumeMount(volume=plan.config.volume, writable=True)},
         attachments=[
             Attachment(network=args.serving_network, address=str(plan.serving_address)),
             Attachment(network=args.front_network, address=str(plan.front_address)),
         ],
-        memory_mib=plan.spec.memory_mib,
+        memory_mib=plan.spec.container_mib,
         # Only that Envoy took its configuration. Whether instances are healthy is for its /healthz to say: a
         # model that does not load must not keep the front end of the others down.
         health=Health(

@@ -12,15 +12,18 @@ from components.container import Attachment
 from components.envoy_config import CONFIG_FOLDER, ENVOY_BINARY
 from components.envoy_edge import EDGE_FILES, edge_files, secret_files
 from components.envoy_files import bootstrap_file, envoy_files
+from components.envoy_run import RUN_SCRIPT, end_s, envoy_arguments, wanted_run
 from components.envoy_secrets import Secrets, private_files
 from components.plan import FrontEndPlan
 from components.settings import STATUS_PORT
 
 _FILES = "/publish/then"
+_WANTED = f"{_FILES}/envoy.run"
 # A refusal is seen within seconds; what the provider waits for one that failed is the whole of it.
 _PATIENCE_S = 60
+_START_S = 28  # for an Envoy that takes over
+_LONGEST_END_S = 120
 _MEMORY_MIB = 512  # for the Envoy that tries the files
-_DRAIN_MARGIN_S = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,13 +52,21 @@ class Delivery:
             '((tried == 0)) || fail "Envoy does not take these files; nothing was changed"',
         ]
         # Certificates and keys go with the bootstrap: Envoy reads them again by itself.
-        files = {bootstrap: PublishedFile(text=text), **private_files(plan, self.secrets)}
+        files = {
+            bootstrap: PublishedFile(text=text),
+            RUN_SCRIPT: PublishedFile(text=script(RUN_SCRIPT)),
+            **private_files(plan, self.secrets),
+        }
+        staged = [
+            f'stage {_FILES} "$volume" {_words(self._envoy)}',
+            f'stage_run {_WANTED} {ENVOY_BINARY} "$volume" {_words(self._envoy)}',
+        ]
         return ConfigVolumeArgs(
             plan=plan.config,
             files=files,
             first=_script(rehearsal),
-            then=f'stage {_FILES} "$volume" {_words(self._envoy)}\n',
-            then_files=envoy_files(plan),
+            then="\n".join([script("envoy_upgrade.sh"), *staged, ""]),
+            then_files={**envoy_files(plan), "envoy.run": wanted_run(plan)},
             attachments=[Attachment(network=self.network, address=str(plan.config.address))],
             memory_mib=_MEMORY_MIB,
             patience_s=_PATIENCE_S,
@@ -65,6 +76,9 @@ class Delivery:
     def acceptance(self) -> ConfigVolumeArgs:
         """Waits until Envoy has taken what is staged, in the order in which no request is lost."""
         apply = f'apply "$volume/.next" "$volume" {_words(self._envoy)}'
+        # The Envoy before last may have to end first. Where requests take long, `up` does not wait for that.
+        patience = _START_S + min(end_s(self.plan), _LONGEST_END_S)
+        take_over = f'take_over "$volume/.next" "$volume" {_words((*self._envoy, patience))}'
         used = {*edge_files(self.plan), *(file.name for file in secret_files(self.plan))}
         # A key that nobody uses any more is in nobody's way, until somebody finds it.
         unused = [f'rm -f "$volume/{name}"' for name in EDGE_FILES if name not in used]
@@ -73,31 +87,24 @@ class Delivery:
                 self.plan.config, container=self.plan.acceptance, labels=self.plan.acceptance_labels
             ),
             files={},
-            then=_script([f'{apply} || fail "Envoy did not take the files"', *unused]),
+            then=_script(
+                [
+                    script("envoy_upgrade.sh"),
+                    f'{apply} || fail "Envoy did not take the files"',
+                    f'{take_over} || fail "another Envoy did not take over"',
+                    *unused,
+                ]
+            ),
             # Other files, another container: this one must look again.
-            then_files={"wanted": _digest(envoy_files(self.plan))},
+            then_files={"wanted": _digest({**envoy_files(self.plan), "envoy.run": wanted_run(self.plan)})},
             attachments=[Attachment(network=self.network, address=str(self.plan.acceptance_address))],
-            patience_s=_PATIENCE_S,
+            patience_s=_PATIENCE_S + patience,
             image=self.image,
         )
 
     @property
     def _envoy(self) -> tuple[object, ...]:
         return self.plan.serving_address, STATUS_PORT
-
-
-def envoy_arguments(plan: FrontEndPlan, *, workers: int) -> tuple[str, ...]:
-    """Envoy's command line."""
-    bootstrap, _ = bootstrap_file(plan)
-    return (
-        *("-c", f"{CONFIG_FOLDER}/{bootstrap}"),
-        "--reject-unknown-dynamic-fields",  # only a warning otherwise, and the field is left out
-        *("--concurrency", str(workers)),
-        # A replaced listener cuts what is still on it when this time is over.
-        *("--drain-time-s", str(plan.spec.request_timeout_s + _DRAIN_MARGIN_S)),
-        *("--log-level", "warning"),
-        *("--file-flush-interval-msec", "1000"),  # an access log that is 10 s late misleads
-    )
 
 
 def _script(lines: list[str]) -> str:

@@ -361,7 +361,8 @@ class _Builder:
             acceptance_labels=labels(self.stack, {**said, "role": "acceptance"}),
             pools=tuple(pool for pool in pools if pool.endpoints),
             stop_timeout_s=self.settings.rollout.stop_timeout_s,
-            labels=labels(self.stack, {**said, "role": "front-end"}),
+            # Its own image is only what it was made from: that of its Envoy is the publisher's, judged there.
+            labels=labels(self.stack, {**said, "role": "front-end", "exempt": "pinned-images"}),
         )
 
 

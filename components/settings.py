@@ -75,7 +75,8 @@ class FrontEnd(Model):
     workers: Annotated[int, Field(ge=1, le=256)] = 4
     """Envoy's worker threads; one handles some thousand small requests a second."""
     memory_mib: Annotated[int, Field(ge=256, le=MOST_MIB)] = 1024
-    """Memory limit of Envoy's container in MiB; it sheds load before it gets there."""
+    """Memory of Envoy in MiB; it sheds load before it gets there. On Docker its container may use twice that:
+    two run while one takes over from the other."""
 
     def _rules(self) -> Iterator[Problem]:
         yield from self._headers_differ()
@@ -114,6 +115,11 @@ class FrontEnd(Model):
     def rest_url(self, address: str) -> str:
         """Where clients ask over REST a node that they reach at `address`."""
         return f"{'https' if self.tls else 'http'}://{address}:{self.rest_port}"
+
+    @property
+    def container_mib(self) -> int:
+        """Memory limit of its container on Docker: one Envoy takes over from another."""
+        return 2 * self.memory_mib
 
     @property
     def given_up(self) -> dict[str, str]:

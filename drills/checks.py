@@ -49,14 +49,6 @@ def is_binomial(hits: int, requests: int, percent: float) -> None:
     assert abs(hits - requests * expected) <= allowed, f"{hits} of {requests}, wanted {percent} %"
 
 
-def failed_for_s(traffic: Traffic) -> float:
-    """From the first failed request to the last one, in seconds."""
-    failed = [request for request in traffic.all if request.outcome != ANSWERED]
-    if not failed:
-        return 0.0
-    return max(request.end_s for request in failed) - min(request.start_s for request in failed)
-
-
 def failing_after_s(traffic: Traffic, moment_s: float) -> float:
     """From a moment to the end of the last failed request, in seconds; 0 where none ended after it."""
     failed = [request.end_s for request in traffic.all if request.outcome != ANSWERED]

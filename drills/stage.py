@@ -15,7 +15,7 @@ from typing import TypeVar
 from drills.records import Request
 from images.build import ensure_images
 from images.samples import write_sample_models
-from ops.daemon import processes_with, send
+from ops.daemon import children, processes_with, send
 from ops.engine import PrivateEngine
 from tests.integration.docker_cli import DockerCli
 from tests.integration.drill import Config, Drill, descendants, environment, local_config, wait_until
@@ -115,9 +115,16 @@ class Stage(Drill):
 
     def process(self, gpu: int) -> int:
         """The server's process, below the container's init."""
-        pid = int(self.engine.run("inspect", "--format", "{{.State.Pid}}", self.container(gpu)))
-        [server] = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-        return server
+        return self._below_init(self.container(gpu))
+
+    def envoys(self) -> list[int]:
+        """Processes of Envoys in the front end's container: two while one takes over."""
+        return children(self._below_init(self.envoy))
+
+    def _below_init(self, container: str) -> int:
+        pid = int(self.engine.run("inspect", "--format", "{{.State.Pid}}", container))
+        [process] = children(pid)
+        return process
 
     def wait_healthy(self, *gpus: int, patience_s: float = 60) -> None:
         """Wait until the engine calls these instances healthy."""

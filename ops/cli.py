@@ -26,16 +26,21 @@ class _Command:
     stack: bool = False
     arguments: bool = False
     alone: bool = False
+    looks: str = ""
+    """An argument with which it changes nothing, and so may run beside another one."""
     interrupted: str = ""
 
 
-def _on_stack(run: Callable[[str, Sequence[str]], int], *, alone: bool = False, after: str = "") -> _Command:
+def _on_stack(
+    run: Callable[[str, Sequence[str]], int], *, alone: bool = False, looks: str = "", after: str = ""
+) -> _Command:
     """A command on a stack that hands arguments on to Pulumi."""
     return _Command(
         run=lambda options: run(options.stack, options.arguments),
         stack=True,
         arguments=True,
         alone=alone,
+        looks=looks,
         interrupted=after,
     )
 
@@ -53,6 +58,7 @@ _COMMANDS = {
     "release": _on_stack(
         lambda stack, extra: release.release(stack, extra),
         alone=True,
+        looks="--status",
         after="The stack file says how far it is: `make release` goes on, with --abort it moves back.",
     ),
     "heal": _on_stack(lambda stack, extra: heal.heal(stack, extra), alone=True),
@@ -95,7 +101,8 @@ def main(arguments: Sequence[str]) -> int:
     command = _COMMANDS[name]
     handle_signals()
     try:
-        with lock.alone(paths.LOCAL / "lock", f"`make {name}`") if command.alone else nullcontext():
+        alone = command.alone and not (command.looks and command.looks in options.arguments)
+        with lock.alone(paths.LOCAL / "lock", f"`make {name}`") if alone else nullcontext():
             return command.run(options)
     except (UserError, ToolchainError) as error:
         sys.stdout.flush()

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ops import docker_host, inspection, nodes, setup
+from ops import docker_host, inspection, nodes, running_envoy, setup
 from ops.errors import UserError
 from ops.hosts import Host
 from ops.inspection import Container, Difference, differences
@@ -89,6 +89,7 @@ def _of_declared(declared: Sequence[Container], hosts: Mapping[str, Host]) -> li
             found.append(Difference(one, "node", one.node, "not in the stack file"))
         else:
             found += differences(one, hosts[one.node])
+            found += running_envoy.of_publisher(one, hosts[one.node])
     return found
 
 

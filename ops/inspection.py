@@ -155,13 +155,13 @@ def _file(container: Container, host: Host, file: str) -> Iterator[Difference]:
     if copied.code != 0:
         yield Difference(container, f"file {file}", wanted, copied.said)
         return
-    content = _only_file(copied.stdout)
+    content = only_file(copied.stdout)
     found = "no file" if content is None else _digest(content)
     if found != wanted:
         yield Difference(container, f"file {file}", wanted, found)
 
 
-def _only_file(archive: str) -> bytes | None:
+def only_file(archive: str) -> bytes | None:
     """The one file of a tar archive, as `docker cp` writes it; None where it is none, or no text."""
     try:
         with tarfile.open(fileobj=io.BytesIO(archive.encode())) as tar:

@@ -275,10 +275,10 @@ def _status(stack: str, pool: Pool) -> int:
         print(f"Pulumi.{stack}.yaml: no release of pool {pool.name} is under way.")
     else:
         print(f"Pulumi.{stack}.yaml: {_under_way(pool, pool.release)}.")
+    hosts = _hosts(stack)
     rows = [
-        (name, node, _wanted(pool, position), _runs(stack, host, node, name))
+        (name, node, _wanted(pool, position), _runs(stack, hosts[node], node, name))
         for position, (name, node) in enumerate(pool.instances)
-        for host in [_hosts(stack)[node]]
     ]
     print("\n".join(table(("instance", "node", "the file says", "runs"), rows)))
     if pool.release is not None:
@@ -301,7 +301,7 @@ def _runs(stack: str, host: Host, node: str, name: str) -> str:
     shown = host.docker("ps", "--all", *filters(stack, node), "--filter", only, "--format", form)
     if shown.code != 0:
         return f"? ({shown.said})"
-    versions, _, state = shown.stdout.strip().partition("\t")
+    versions, _, state = shown.stdout.strip("\n").partition("\t")
     return f"{versions or 'as its list of models says'} ({state})" if state else "no container"
 
 

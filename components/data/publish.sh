@@ -11,7 +11,7 @@
 # that it puts there have the mode `later` in the list.
 #
 # FROM/done appears once all of it is done; that is what the health check asks for. Of tools it needs cat,
-# chmod, cp, ls, mkdir, mv, rm and sleep alone; for a file that not root owns, chown.
+# chmod, cp, ls, mkdir, mv, rm and sleep alone; for a file that not root owns, chown; for Envoy's binary, sha256sum.
 set -euo pipefail
 
 from=$1

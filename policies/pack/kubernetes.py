@@ -299,7 +299,7 @@ def _env(reader: Reader, props: Mapping[str, object], path: str) -> dict[str, st
 def _gpus(
     reader: Reader, props: Mapping[str, object], path: str, env: Mapping[str, str]
 ) -> Iterator[GpuRequest]:
-    resources = reader.mapping(props.get("resources"), f"{path}.resources", "gpus")
+    resources, asked = reader.mapping(props.get("resources"), f"{path}.resources", "gpus"), False
     for section in ("limits", "requests"):
         found = reader.mapping(resources.get(section), f"{path}.resources.{section}", "gpus")
         for name, value in found.items():
@@ -307,8 +307,10 @@ def _gpus(
                 at = f"{path}.resources.{section}[{name}]"
                 count = reader.whole(value, at, "gpus")
                 if count is not None:
+                    asked = True
                     yield GpuRequest(path=at, count=count)
-    if _VISIBLE in env:
+    # `void` keeps what needs no GPU from those of its node; where one is asked for it takes that away.
+    if _VISIBLE in env and (asked or env[_VISIBLE] not in ("none", "void")):
         yield GpuRequest(path=f"{path}.env.{_VISIBLE}", ids=tuple(env[_VISIBLE].split(",")))
     context = reader.mapping(props.get("securityContext"), f"{path}.securityContext", "gpus")
     if reader.flag(context.get("privileged"), f"{path}.securityContext.privileged", "gpus"):

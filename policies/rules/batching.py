@@ -102,15 +102,21 @@ def _numbers(server: Workload, path: str, found: Parameters) -> Iterator[Finding
     if found.enqueued < 1:
         what = f"{path}: max_enqueued_batches: {found.enqueued}: no batch may wait"
         yield about(server, what, "1 or more")
-    if found.splitting and not found.execution_size:
+    if found.splitting:
+        yield from _parts(server, path, found, found.execution_size or 0)
+
+
+def _parts(server: Workload, path: str, found: Parameters, size: int) -> Iterator[Finding]:
+    """What requests are split into."""
+    if not size:
         what = f"{path}: max_execution_batch_size: unset: with splitting on, the server takes 0 for it"
         yield about(server, what, "set max_execution_batch_size, at most max_batch_size")
-    elif found.splitting and found.execution_size and found.execution_size > found.max_batch_size:
-        what = (
-            f"{path}: max_execution_batch_size: {found.execution_size}: exceeds max_batch_size "
-            f"{found.max_batch_size}"
-        )
+    elif size > found.max_batch_size:
+        what = f"{path}: max_execution_batch_size: {size}: exceeds max_batch_size {found.max_batch_size}"
         yield about(server, what, "lower it, to one of allowed_batch_sizes")
+    elif found.allowed and size not in found.allowed:
+        what = f"{path}: max_execution_batch_size: {size}: is not one of {list(found.allowed)}"
+        yield about(server, what, "take one of allowed_batch_sizes: batches are padded up to them")
 
 
 def _sizes(server: Workload, path: str, found: Parameters) -> Iterator[Finding]:
@@ -127,9 +133,6 @@ def _sizes(server: Workload, path: str, found: Parameters) -> Iterator[Finding]:
             f"{found.max_batch_size}: no model would load"
         )
         yield about(server, what, f"append {found.max_batch_size}, or make {sizes[-1]} the max_batch_size")
-    elif found.splitting and found.execution_size and found.execution_size not in sizes:
-        what = f"{path}: max_execution_batch_size: {found.execution_size}: is not one of {sizes}"
-        yield about(server, what, "take one of allowed_batch_sizes: batches are padded up to them")
 
 
 def _batch_threads(server: Workload, path: str, found: Parameters, params: Params) -> Iterator[Finding]:

@@ -99,7 +99,7 @@ def check_nodes(stack: Stack, _params: Params) -> Iterator[Finding]:
     """Two providers of one machine undo each other's order, and one of them knows less about it."""
     first: dict[tuple[str, str], Resource] = {}
     reported: set[tuple[str, str]] = set()
-    names = {workload.urn: _node(workload) for workload in stack.workloads if workload.target == "docker"}
+    names = {workload.urn: _node(workload) for workload in stack.workloads}
     for resource in stack.resources:
         if not resource.type.startswith("docker:"):
             continue

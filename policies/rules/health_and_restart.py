@@ -13,6 +13,7 @@ NAME = "health-and-restart"
 _PLAIN = "give it as a plain value"
 _ASSUMED_S = 300.0
 _METADATA = "/v1/models/<model>/metadata answers 200 only while a version is loaded"
+_WHAT_IS_ASKED = re.compile(r"\.tests|readinessProbe($|\.httpGet|\.exec)")
 _KEEPS = ("always", "unless-stopped")
 # What the engine, and the provider, take where nothing is said.
 _INTERVAL_S, _RETRIES, _WAIT_S = 30.0, 3, 60.0
@@ -33,7 +34,7 @@ def check(stack: Stack, params: Params) -> Iterator[Finding]:
             yield from unread(workload, name, what, _PLAIN)
         if workload.is_server:
             yield from _asks_for_models(stack, workload)
-            yield from _has_time_to_load(stack, workload, params)
+            yield from _has_time_to_load(workload, params)
         yield from _comes_back(workload)
         yield from _stops_cleanly(workload)
 
@@ -45,10 +46,10 @@ def _asks_for_models(stack: Stack, server: Workload) -> Iterator[Finding]:
             what = f"{path}: unset: nobody asks whether its model is loaded"
             yield about(server, what, f"ask for its models: {_METADATA}")
         return
-    if any("tests" in found.path or "httpGet" in found.path for found in server.unread.get("probe", ())):
+    if any(_WHAT_IS_ASKED.search(found.path) for found in server.unread.get("probe", ())):
         return
     asked = " ".join((*server.probe.command, server.probe.http_path or ""))
-    listed = _listed(stack, server)
+    listed = _listed(stack, server, server.probe)
     for model in served(stack, server) or ("<model>",):
         in_list = listed is None or model == "<model>" or model in listed
         if not _is_asked_for(model, asked) and not (in_list and _asks_for_each_of_a_list(asked)):
@@ -65,11 +66,10 @@ def _asks_for_each_of_a_list(asked: str) -> bool:
     return re.search(rf"/v1/models/{name}(/metadata|:\w+)", looped[0]) is not None
 
 
-def _listed(stack: Stack, server: Workload) -> set[str] | None:
+def _listed(stack: Stack, server: Workload, probe: Probe) -> set[str] | None:
     """The names in the list that the check is given; None where none of its words is a file that we see."""
-    command = server.probe.command if server.probe else ()
     files = stack.files(server)
-    lists = [files[word] for word in command if word in files]
+    lists = [files[word] for word in probe.command if word in files]
     return {line.strip() for text in lists for line in text.splitlines()} if lists else None
 
 
@@ -87,7 +87,7 @@ def _shown(asked: str) -> str:
     return ", ".join(paths) or asked.strip()[:60] or "nothing"
 
 
-def _has_time_to_load(stack: Stack, server: Workload, params: Params) -> Iterator[Finding]:
+def _has_time_to_load(server: Workload, params: Params) -> Iterator[Finding]:
     """A server that is given up while it loads is started anew, and loads again."""
     said = server.label("load-timeout-s") or ""
     needed = float(said) if said.isdecimal() else params.number("assumedLoadS", _ASSUMED_S)
@@ -95,7 +95,7 @@ def _has_time_to_load(stack: Stack, server: Workload, params: Params) -> Iterato
     if server.target == "docker":
         yield from _docker_waits(server, needed, declared)
     else:
-        yield from _kubernetes_waits(stack, server, needed, declared)
+        yield from _kubernetes_waits(server, needed, declared)
 
 
 def _docker_waits(server: Workload, needed: float, declared: str) -> Iterator[Finding]:
@@ -125,7 +125,7 @@ def _patience(probe: Probe) -> float:
     return (probe.start_period_s or 0) + every * times
 
 
-def _kubernetes_waits(stack: Stack, server: Workload, needed: float, declared: str) -> Iterator[Finding]:
+def _kubernetes_waits(server: Workload, needed: float, declared: str) -> Iterator[Finding]:
     if server.unread.get("probe"):
         return
     name = "startupProbe" if server.startup_probe else "livenessProbe"
@@ -134,11 +134,10 @@ def _kubernetes_waits(stack: Stack, server: Workload, needed: float, declared: s
         what = f"{name}: {_patience(probe):g} s: {declared}; it is ended while it loads"
         fix = f"a startupProbe whose periodSeconds x failureThreshold is {needed:g} or more"
         yield about(server, what, fix)
-    for resource in stack.resources:
-        found = rollout(resource) if resource is server.resource else None
-        if found is not None and found.kind == "Deployment" and found.progress_deadline_s < needed:
-            what = f"spec.progressDeadlineSeconds: {found.progress_deadline_s:g}: {declared}"
-            yield about(server, what, f"set progressDeadlineSeconds to {needed:g} or more")
+    found = rollout(server.resource)
+    if found is not None and found.kind == "Deployment" and found.progress_deadline_s < needed:
+        what = f"spec.progressDeadlineSeconds: {found.progress_deadline_s:g}: {declared}"
+        yield about(server, what, f"set progressDeadlineSeconds to {needed:g} or more")
 
 
 def _comes_back(workload: Workload) -> Iterator[Finding]:
@@ -165,7 +164,7 @@ def _stops_cleanly(workload: Workload) -> Iterator[Finding]:
     if workload.stop_timeout_s is not None and workload.stop_timeout_s < 1:
         what = f"stopTimeout: {workload.stop_timeout_s:g}: it is killed at once, and requests with it"
         yield about(workload, what, "set stopTimeout to as long as a request may take")
-    if not workload.removal_grace_s or workload.removal_grace_s < 0:
+    if (workload.removal_grace_s or 0) <= 0:
         said = "unset" if workload.removal_grace_s is None else f"{workload.removal_grace_s:g}"
         what = f"destroyGraceSeconds: {said}: the provider kills it at once where it replaces it"
         yield about(workload, what, "set destroyGraceSeconds to the same as stopTimeout")

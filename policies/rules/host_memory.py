@@ -18,7 +18,7 @@ def check(stack: Stack, _params: Params) -> Iterator[Finding]:
     """Each container by itself: its limit, swap and shared memory."""
     beside_a_server = any(workload.is_server for workload in stack.workloads)
     for workload in stack.workloads:
-        ours = workload.role in _OURS or (workload.target == "kubernetes" and beside_a_server)
+        ours = workload.role in _OURS or beside_a_server  # in one pod
         may_be_ours = workload.unread.get("template")
         if not (ours or may_be_ours) or workload.is_exempt_from(NAME):
             continue
@@ -127,7 +127,7 @@ def _replicas_fit(stack: Stack, server: Workload, reserve: float) -> Iterator[Fi
 
 
 def _mib(amount: float | None) -> str:
-    return "unset" if amount is None else f"{amount:g}" if amount < 1e6 else f"{amount:.0f}"
+    return "unset" if amount is None else f"{amount:.12g}"
 
 
 _WHY = (

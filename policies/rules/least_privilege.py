@@ -46,7 +46,7 @@ def check(stack: Stack, params: Params) -> Iterator[Finding]:
         yield from _capabilities(workload, params)
         yield from _gains_nothing(workload)
         for mount in workload.mounts:
-            if mount.kind == "bind" and _reaches_an_engine(mount.source):
+            if _reaches_an_engine(mount.source):
                 what = f"{mount.path}: {mount.source}: {_ENGINE}"
                 yield about(workload, what, f"remove the mount{_or_exempt(workload)}")
             yield from _read_only(workload, mount, params)

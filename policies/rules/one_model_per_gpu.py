@@ -29,15 +29,16 @@ def check(stack: Stack, params: Params) -> Iterator[Finding]:
     for workload in stack.workloads:
         if workload.target == "kubernetes":
             yield from _not_known(workload)
-            yield from _one_limit(workload, params)
-        if workload.is_server:
-            yield from _models_are_declared(stack, workload)
+            if not workload.is_exempt_from(NAME):
+                yield from _chosen_by_the_scheduler(workload, params)
+    for server in stack.servers:
+        yield from _models_are_declared(stack, server)
     yield from _pool_is_large_enough(stack)
 
 
 def _not_known(workload: Workload) -> Iterator[Finding]:
     yield from unread(workload, "gpus", "GPU", _PLAIN)
-    if workload.is_server and workload.runtime != "nvidia":
+    if workload.is_server:
         yield from unread(workload, "env", "GPU", _PLAIN)
 
 
@@ -111,7 +112,7 @@ def _has_one_owner(stack: Stack, docker: list[Workload], params: Params) -> Iter
 
 def _shared(found: list[tuple[Workload, Slot]], params: Params) -> Iterator[Finding]:
     workloads = [workload for workload, _ in found]
-    if len(found) == 1 or (params.environment != "prod" and all(one.says("sharing") for one in workloads)):
+    if params.environment != "prod" and all(one.says("sharing") for one in workloads):
         return
     for workload, slot in found[1:]:
         what = f"{slot.path}: {slot.written}: {_card(slot)} is owned by {workloads[0].name}"
@@ -127,7 +128,7 @@ def _card(slot: Slot) -> str:
 
 def _cut_up(found: list[tuple[Workload, Slot]]) -> Iterator[Finding]:
     """A card that is cut up has no whole to give."""
-    parts = {slot.card: workload for workload, slot in found if slot.is_part and slot.card}
+    parts = {slot.card: workload for workload, slot in found if slot.is_part}
     for workload, slot in found:
         if not slot.is_part and slot.card in parts:
             other = parts[slot.card].name
@@ -155,23 +156,28 @@ def _beside(greedy: Workload, others: list[Workload]) -> Iterator[Finding]:
         yield about(greedy, what, _PIN)
 
 
-def _one_limit(workload: Workload, params: Params) -> Iterator[Finding]:
-    """The scheduler hands out what is in limits; more than one is computed on by nobody."""
-    limits, requests = _section(workload, "limits"), _section(workload, "requests")
-    if not (limits or requests or (workload.gpus and workload.is_server)):
-        return
+def _chosen_by_the_scheduler(workload: Workload, params: Params) -> Iterator[Finding]:
     for request in workload.gpus:
         if request.path.endswith("NVIDIA_VISIBLE_DEVICES"):
             what = f"{request.path}: {','.join(request.ids)}: overrides the GPU that the scheduler chose"
             yield about(workload, what, f"remove the variable; {_LIMIT}")
-        elif request.path.endswith("privileged") and not workload.is_exempt_from(NAME):
+        elif request.path.endswith("privileged"):
             yield about(workload, f"{request.path}: true: {_PRIVILEGED}", "remove privileged")
+    limits, requests = _section(workload, "limits"), _section(workload, "requests")
+    if limits or requests or (workload.gpus and workload.is_server):
+        yield from _one_limit(workload, limits, requests, params)
+
+
+def _one_limit(
+    workload: Workload, limits: dict[str, int], requests: dict[str, int], params: Params
+) -> Iterator[Finding]:
+    """The scheduler hands out what is in limits; more than one is computed on by nobody."""
     total = sum(limits.values())
     shared = [name for name in limits if ".shared" in name]
     if shared and not (workload.says("sharing") and params.environment != "prod"):
         what = f"resources.limits: {shared[0]}: a share of a GPU that others compute on too"
         yield about(workload, what, _LIMIT)
-    if total != 1 and not (total > 1 and (workload.says("multi-gpu") or _may_have_all(workload, params))):
+    if total != 1 and not (total and (workload.says("multi-gpu") or _may_have_all(workload, params))):
         what = f"resources.limits: {_counts(limits)}: a model server has exactly one GPU"
         yield about(workload, what, f"{_LIMIT}; or say that its models compute on several: {_MULTI}")
     if requests and requests != limits:
@@ -207,7 +213,7 @@ def _pool_is_large_enough(stack: Stack) -> Iterator[Finding]:
     """Replicas for which the nodes have no GPU wait for ever."""
     pools: dict[tuple[str, ...], list[Workload]] = defaultdict(list)
     for workload in stack.workloads:
-        if workload.target == "kubernetes" and _section(workload, "limits"):
+        if _section(workload, "limits"):
             key = tuple(f"{name}={value}" for name, value in sorted(workload.node_selector.items()))
             pools[key].append(workload)
     for workloads in pools.values():

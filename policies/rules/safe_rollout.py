@@ -68,7 +68,7 @@ def _depths(depends_on: Mapping[str, tuple[str, ...]]) -> Mapping[str, int]:
         waiting = [urn]
         while waiting:
             one = waiting[-1]
-            if one not in depths and (behind := [b for b in depends_on.get(one, ()) if b not in depths]):
+            if behind := [b for b in depends_on.get(one, ()) if b not in depths]:
                 waiting.extend(behind)
                 continue
             depths[waiting.pop()] = 1 + max((depths[b] for b in depends_on.get(one, ())), default=0)
@@ -138,7 +138,7 @@ def _strategy(found: Rollout, server: Workload) -> Iterator[Finding]:
             f"{at}.rollingUpdate: maxSurge 0 and maxUnavailable {found.unavailable_text}: nothing can change"
         )
         yield about(found, what, "set maxUnavailable: 1")
-    if found.kind != "DaemonSet" and replicas > 1 and found.unavailable >= replicas:
+    if replicas > 1 and found.unavailable >= replicas:
         what = f"{at}.rollingUpdate.maxUnavailable: {found.unavailable_text}: all {replicas} pods at once"
         yield about(found, what, "set maxUnavailable: 1")
 

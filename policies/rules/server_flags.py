@@ -52,7 +52,7 @@ def check(stack: Stack, _params: Params) -> Iterator[Finding]:
 
 def _arguments(server: Workload, words: tuple[str, ...]) -> Iterator[Finding]:
     version = images.server_version(server.image or "")
-    known = version is not None and facts().release(version) is not None
+    known = facts().release(version or "")
     flags = facts().flags_of(version or "") if known else facts().flags
     given: set[str] = set()
     lacking = False  # whether the word before was a flag without its value

@@ -133,24 +133,34 @@ def test_a_front_end_reads_the_configuration_of_its_node(deploy: Deploy) -> None
     uploaded = engine.files(engine.container("test.gpu-02-envoy-publisher"))
     assert wanted.items() <= {file.rpartition("/")[2]: text for file, text in uploaded.items()}.items()
     assert found["mounts"] == [
-        {"type": "volume", "source": "test.gpu-02-envoy-config", "target": "/config", "readOnly": True}
+        {"type": "volume", "source": "test.gpu-02-envoy-config", "target": "/config", "readOnly": False}
     ]
     assert found["image"] == "envoyproxy/envoy:v1.40.0"
-    assert found["entrypoints"] == ["/usr/local/bin/envoy"]
-    assert found["command"][:2] == ["-c", f"/config/{bootstrap}"]
-    assert "--reject-unknown-dynamic-fields" in found["command"]
+    assert found["entrypoints"] == ["/bin/bash"]
+    assert found["command"] == ["/config/envoy_run.sh", "/config", "9901"]
+    assert "/publish/files/envoy_run.sh" in uploaded
+    image, seconds, *arguments = uploaded["/publish/then/envoy.run"].splitlines()
+    assert (image, seconds) == ("envoyproxy/envoy:v1.40.0", "65")
+    assert arguments[:2] == ["-c", f"/config/{bootstrap}"]
+    assert "--reject-unknown-dynamic-fields" in arguments
 
 
-def test_a_front_end_runs_as_an_ordinary_user_and_can_write_nowhere_but_into_memory(deploy: Deploy) -> None:
-    found = inputs(deploy, stacks.one_node(), "test.gpu-01-envoy")
+def test_a_front_end_runs_as_an_ordinary_user_and_the_files_that_it_reads_are_roots(deploy: Deploy) -> None:
+    engine = deployed(deploy, stacks.one_node())
+    found = engine.container("test.gpu-01-envoy").inputs
+    files = engine.files(engine.container("test.gpu-01-envoy-publisher"))
+    assert all(line.split()[1] == "-" for line in files["/publish/list"].splitlines())
     assert found["user"] not in ("", "0", "root", "0:0")
     assert found["readOnly"] is True
     assert not found.get("uploads")
 
 
-def test_a_change_of_routes_replaces_what_brings_the_files_and_not_the_front_end(deploy: Deploy) -> None:
-    def containers(**front_end: object) -> dict[str, object]:
+def test_a_change_of_routes_or_of_envoy_replaces_what_brings_the_files_and_not_the_front_end(
+    deploy: Deploy,
+) -> None:
+    def containers(image: str = "envoyproxy/envoy:v1.40.0", **front_end: object) -> dict[str, object]:
         config = stacks.changed(stacks.one_node(), "front_end", front_end)
+        config["images"]["envoy"] = image
         return {
             one.inputs["name"]: one.inputs
             for one in deployed(deploy, config).of_type(CONTAINER)
@@ -161,8 +171,12 @@ def test_a_change_of_routes_replaces_what_brings_the_files_and_not_the_front_end
     for change, replaced in (
         ({"max_concurrent": 77}, {"publisher", "acceptance"}),
         ({"max_request_mib": 7}, {"publisher", "acceptance"}),
-        ({"memory_mib": 2048}, {"publisher", "envoy"}),
-        ({"workers": 7}, {"envoy"}),
+        # Its memory changes in place; the image is one of the inputs that it keeps.
+        ({"memory_mib": 2048}, {"publisher", "acceptance", "envoy"}),
+        ({"workers": 7}, {"publisher", "acceptance"}),
+        ({"request_timeout_s": 31}, {"publisher", "acceptance"}),
+        ({"image": "envoyproxy/envoy:v1.40.1"}, {"publisher", "acceptance", "envoy"}),
+        ({"rest_port": 8081}, {"envoy"}),
     ):
         after = containers(**change)
         differing = {name.rpartition("-")[2] for name in before if before[name] != after[name]}
@@ -173,19 +187,41 @@ def test_the_files_of_a_front_end_are_tried_before_they_are_staged(deploy: Deplo
     engine = deployed(deploy, stacks.one_node())
     scripts = engine.files(engine.container("test.gpu-01-envoy-publisher"))
     tried, forgotten, refused = scripts["/publish/first.sh"].strip().splitlines()[-3:]
-    staged = scripts["/publish/then.sh"].strip()
+    staged = scripts["/publish/then.sh"].strip().splitlines()[-2:]
     assert tried.startswith("tried=0; rehearse /config 9903 /usr/local/bin/envoy -c /config/bootstrap-")
     assert tried.endswith("|| tried=1")
     assert forgotten == "rm -rf /config/*"
     assert refused == '((tried == 0)) || fail "Envoy does not take these files; nothing was changed"'
-    assert staged == 'stage /publish/then "$volume" 172.29.80.2 9903'
+    assert staged == [
+        'stage /publish/then "$volume" 172.29.80.2 9903',
+        'stage_run /publish/then/envoy.run /usr/local/bin/envoy "$volume" 172.29.80.2 9903',
+    ]
 
 
 def test_a_front_end_has_the_threads_and_the_memory_of_its_settings(deploy: Deploy) -> None:
     config = stacks.changed(stacks.one_node(), "front_end", {"workers": 7, "memory_mib": 2048})
-    found = inputs(deploy, config, "test.gpu-01-envoy")
-    assert (found["memory"], found["memorySwap"]) == (2048, 2048)
-    assert found["command"][found["command"].index("--concurrency") + 1] == "7"
+    engine = deployed(deploy, config)
+    found = engine.container("test.gpu-01-envoy").inputs
+    # Two of them while one takes over.
+    assert (found["memory"], found["memorySwap"]) == (4096, 4096)
+    files = engine.files(engine.container("test.gpu-01-envoy-publisher"))
+    assert "--concurrency\n7\n" in files["/publish/then/envoy.run"]
+    [bootstrap] = [text for file, text in files.items() if "/bootstrap-" in file]
+    assert f"max_heap_size_bytes: {round(2048 * 0.9) * 2**20}" in bootstrap
+
+
+@pytest.mark.parametrize(("timeout", "ends", "waited"), [(30, 65, 28 + 65), (3600, 7205, 28 + 120)])
+def test_a_next_envoy_is_waited_for_as_long_as_the_one_before_last_may_need_but_not_for_hours(
+    deploy: Deploy, timeout: int, ends: int, waited: int
+) -> None:
+    engine = deployed(deploy, stacks.changed(stacks.one_node(), "front_end", {"request_timeout_s": timeout}))
+    publisher, acceptance = (
+        engine.container(f"test.gpu-01-envoy-{role}") for role in ("publisher", "acceptance")
+    )
+    assert engine.files(publisher)["/publish/then/envoy.run"].splitlines()[1] == str(ends)
+    script = engine.files(acceptance)["/publish/then.sh"]
+    assert f'take_over "$volume/.next" "$volume" 172.29.80.2 9903 {waited} || fail' in script
+    assert acceptance.inputs["waitTimeout"] == 60 + waited
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,9 @@ def test_no_container_gets_more_rights_than_it_needs(two_nodes: Engine) -> None:
         assert not FORBIDDEN_INPUTS & set(found.inputs), found.name
         writable = [mount["source"] for mount in found.inputs.get("mounts", []) if not mount["readOnly"]]
         fills = found in [*publishers(two_nodes), *acceptances(two_nodes)]
-        assert len(writable) == (1 if fills else 0), found.name
+        # The front end says what it runs in the one folder of its volume that is not root's alone.
+        says = found.inputs["name"].endswith("-envoy")
+        assert len(writable) == (1 if fills or says else 0), found.name
 
 
 def test_no_container_swaps(two_nodes: Engine) -> None:

@@ -500,7 +500,7 @@ def a_route_by_header_and_the_rest(_: Path) -> None:
         for route in routes(split)["rest"]
         if "regex_rewrite" in route.get("route", {}) and not route["name"].startswith("predict:resnet50=")
     ]
-    assert taken == ["canary", "stable"]
+    assert taken == ["canary", "stable"] * 2  # of predict alone, then of all predictions
     # A weight of nobody is no split, where Envoy refuses weights of zero.
     nobody = changed(config, "pools[0].traffic", {"canary": {"percent": 0, "label": "canary"}})
     assert substitution(nobody) is None

@@ -48,7 +48,8 @@ class Ground:
         return folder / bootstrap
 
 
-SCRIPT = ROOT / "components" / "data" / "envoy_files.sh"
+DATA = ROOT / "components" / "data"
+SCRIPT = DATA / "envoy_files.sh"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -75,7 +75,8 @@ def _moved(pool: PoolPlan, net: str) -> PoolPlan:
         replace(endpoint, address=IPv4Address(f"{net}.{IPv4Address(str(endpoint.address)).packed[3]}"))
         for endpoint in pool.endpoints
     )
-    return replace(pool, endpoints=tuple(endpoints))
+    parts = tuple(_moved(part, net) for part in pool.parts)
+    return replace(pool, endpoints=tuple(endpoints), parts=parts)
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,8 @@ def ask(
 
 
 Launch = Callable[[Endpoint], subprocess.Popen[bytes]]
+Start = Callable[[Ground, Path, Path], AbstractContextManager[subprocess.Popen[bytes]]]
+"""Runs an Envoy on a place, with a bootstrap, and its output in a file."""
 
 
 def launch_misbehaving(endpoint: Endpoint) -> subprocess.Popen[bytes]:
@@ -312,8 +315,9 @@ def site(
     *,
     prefix: Sequence[str] = (),
     workers: int = 2,
+    start: Start | None = None,
 ) -> Iterator[Site]:
-    """Servers for every instance of `pools` and an Envoy before them, all healthy."""
+    """Servers for every instance of `pools` and an Envoy before them, all healthy; `start` runs that one."""
     rest, grpc_port, metrics = free_ports(3)
     ground = ground_below(folder)
     ports = {"rest_port": rest, "grpc_port": grpc_port, "metrics_port": metrics}
@@ -328,7 +332,11 @@ def site(
             backend.start()
         for backend in backends.values():
             wait_for(f"{backend.name} answers", backend.is_up)
-        with envoy_process(binary, config, log, prefix=prefix, workers=workers) as process:
+        with (
+            start(ground, config, log)
+            if start
+            else envoy_process(binary, config, log, prefix=prefix, workers=workers)
+        ) as process:
             made = Site(plan, ground, log, backends, process.pid)
 
             def ready() -> bool:

@@ -36,9 +36,8 @@ from tests.integration.small_stack import uuid
 
 _MIB = 2**20
 _SECOND = 10**9
-# What a change of Envoy's bootstrap does.
-_BOOTSTRAP = {**FACTS, FRONT: "replaced"}
 _CLUSTERS, _LISTENERS = "/config/cds.yaml", "/config/lds.yaml"
+_RUNS = "/config/.said/envoy"
 _ROUTES, _PAGES = "/config/rds-rest.yaml", "/config/rds-metrics.yaml"
 SERVER_IMAGE = "again/tf-serving-simulator:2.14.1-gpu"
 ENVOY_IMAGE = "again/tf-serving-envoy:1.40.0"
@@ -161,8 +160,9 @@ def _front_end_edits(ground: Ground) -> list[Edit]:
     return [
         front_end("max_request_mib", 9, in_file(_LISTENERS, f"max_request_bytes: {9 * _MIB}"), FILES),
         front_end("max_concurrent", 77, in_file(_CLUSTERS, "max_requests: 77"), FILES),
-        front_end("workers", 2, argument("--concurrency", "2"), {FRONT: "replaced"}),
-        front_end("memory_mib", 600, held("HostConfig.Memory", 600 * _MIB), _BOOTSTRAP),
+        front_end("workers", 2, in_file(_RUNS, "--concurrency\n2\n"), FILES),
+        # Of one Envoy: the container has room for the one that takes over.
+        front_end("memory_mib", 600, held("HostConfig.Memory", 2 * 600 * _MIB), {**FILES, FRONT: "updated"}),
         front_end("rest_port", rest_port, published(rest_port, "127.0.0.1"), {FRONT: "replaced"}),
         front_end("grpc_port", grpc_port, published(grpc_port, "127.0.0.1"), {FRONT: "replaced"}),
         front_end("metrics_port", metrics_port, published(metrics_port, "127.0.0.1"), {FRONT: "replaced"}),
@@ -191,8 +191,8 @@ def _front_end_edits(ground: Ground) -> list[Edit]:
         Edit(
             "images.envoy",
             {"images.envoy": ENVOY_IMAGE},
-            {"here-envoy-image": "replaced", **FILES, FRONT: "replaced"},
-            {PROXY: held("Config.Image", ENVOY_IMAGE)},
+            {"here-envoy-image": "replaced", **FILES},
+            {PROXY: in_file(_RUNS, f"serves\n{ENVOY_IMAGE}\n")},
         ),
     ]
 
@@ -262,7 +262,7 @@ def _edits_of_all(ground: Ground) -> list[Edit]:
         Edit(
             "request_timeout_s",
             {"front_end.request_timeout_s": 31},
-            everything,
+            {**servers, **FILES},
             {**of_servers(timeout), PROXY: in_file(_LISTENERS, 'request_timeout: "31s"')},
         ),
         Edit(

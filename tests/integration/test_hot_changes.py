@@ -2,14 +2,17 @@
 
 import copy
 import subprocess
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from tests.integration import predict
 from tests.integration.docker_cli import DockerCli
+from tests.integration.drill import wait_until
 from tests.integration.small_stack import free_subnets, small_stack
 from tests.pulumi_project import Project, Run
 from tests.stacks import Config, changed, without
@@ -17,6 +20,8 @@ from tests.stacks import Config, changed, without
 pytestmark = pytest.mark.integration
 
 STACK = "hot"
+ENVOY = f"{STACK}.here-envoy"
+IMAGE = "tf-serving-envoy:1.40.0"
 SERVES = ("here-gpu0", "here-gpu1", "here-envoy")
 # Stands before the program: what Envoy is given is then not what it can take.
 SABOTAGE = """
@@ -70,6 +75,14 @@ class Deployed:
         for load in (rest, over_grpc):
             assert load.outcomes.keys() == {"answered"}, load.outcomes
             assert load.outcomes["answered"] > 50
+
+    @property
+    def runs(self) -> str:
+        """What the front end says that it runs."""
+        return self.engine.run("exec", ENVOY, "cat", "/config/.said/envoy")
+
+    def front_end_is_well(self) -> bool:
+        return self.engine.run("inspect", "--format", "{{.State.Health.Status}}", ENVOY) == "healthy"
 
     def shares(self, requests: int = 200) -> dict[str, int]:
         answers = [predict.rest(self.rest_port).served_by for _ in range(requests)]
@@ -157,17 +170,68 @@ def test_what_envoy_does_not_take_fails_up_with_envoys_reason_and_changes_nothin
     assert deployed.up("--expect-no-changes").code == 0
 
 
-def test_what_envoy_reads_as_it_starts_replaces_it_and_it_serves_the_new_files(deployed: Deployed) -> None:
-    deployed.config = without(
-        changed(deployed.config, "front_end.memory_mib", 600), "front_end.max_concurrent"
-    )
-    before = deployed.ids()
-    done = deployed.up()
-    assert done.code == 0, done.output
-    after = deployed.ids()
-    assert {name for name in SERVES if before[name] != after[name]} == {"here-envoy"}
-    assert deployed.shares().keys() == {"here-gpu0", "here-gpu1"}
-    assert "max_requests: 4096" in deployed.engine.run(
-        "exec", f"{STACK}.here-envoy", "cat", "/config/cds.yaml"
-    )
+def test_what_envoy_reads_as_it_starts_reaches_the_next_one_which_takes_over(deployed: Deployed) -> None:
+    config = without(changed(deployed.config, "front_end.memory_mib", 600), "front_end.max_concurrent")
+    deployed.change(changed(config, "front_end.workers", 2))
+    assert deployed.runs.splitlines()[:2] == ["serves", IMAGE]
+    assert "--concurrency\n2\n" in deployed.runs
+    assert deployed.engine.inspect(ENVOY)["HostConfig"]["Memory"] == 2 * 600 * 2**20
+    assert "max_requests: 4096" in deployed.engine.run("exec", ENVOY, "cat", "/config/cds.yaml")
     assert deployed.up("--refresh", "--expect-no-changes").code == 0
+
+
+def test_another_image_of_envoy_takes_over_and_no_request_fails(deployed: Deployed) -> None:
+    other = with_binary(deployed.engine, "other", lambda binary: binary + b"another one")
+    hashes = []
+    for image in (other, IMAGE):
+        done = deployed.change(changed(deployed.config, "images.envoy", image))
+        # The pull of the image, the two containers that bring it, and no other.
+        assert done.changes()["replaced"] == 3
+        said, runs, binary, *_ = deployed.runs.splitlines()
+        assert (said, runs) == ("serves", image)
+        assert deployed.engine.run("exec", ENVOY, "ls", "/config").split().count(binary) == 1
+        hashes.append(binary)
+        again = deployed.up("--refresh", "--expect-no-changes")
+        assert again.code == 0, again.output
+        # Whatever starts it again: it is the one that was to run.
+        deployed.engine.run("restart", ENVOY)
+        wait_until(deployed.front_end_is_well, "it serves")
+        assert deployed.runs.splitlines()[:2] == ["serves", image]
+        assert deployed.shares(20).keys() == {"here-gpu0", "here-gpu1"}
+    assert hashes[0] != hashes[1]
+
+
+def test_an_envoy_that_does_not_run_in_the_front_ends_container_fails_up_with_its_words(
+    deployed: Deployed,
+) -> None:
+    # It runs where it is tried, as root, and not where it is to serve.
+    only_root = b'#!/bin/bash\n[[ $UID != 0 ]] || exec /envoy "$@"\necho GLIBC_2.99 not found >&2; exit 1\n'
+    other = with_binary(deployed.engine, "foreign", lambda _: only_root)
+    good, before = deployed.config, deployed.ids()
+    deployed.config = changed(good, "images.envoy", other)
+    with deployed.asked():
+        failed = deployed.up()
+    assert failed.code != 0
+    log = deployed.log("here-envoy-acceptance")
+    assert "the next Envoy does not run in the front end's container:\nGLIBC_2.99 not found" in log
+    assert "FAILED: another Envoy did not take over" in log
+    assert {name: deployed.ids()[name] for name in SERVES} == {name: before[name] for name in SERVES}
+    assert deployed.runs.splitlines()[:2] == ["serves", IMAGE]
+    deployed.change(good)
+    assert deployed.up("--refresh", "--expect-no-changes").code == 0
+
+
+def with_binary(engine: DockerCli, tag: str, edit: Callable[[bytes], bytes]) -> str:
+    """An image like Envoy's with another binary; the one that it had is at /envoy there."""
+    name = f"{tag}/tf-serving-envoy:1.40.0"
+    made = engine.run("create", IMAGE).strip()
+    with tempfile.TemporaryDirectory() as folder:
+        binary, first = Path(folder, "envoy"), Path(folder, "first")
+        engine.run("cp", f"{made}:/usr/local/bin/envoy", str(first))
+        binary.write_bytes(edit(first.read_bytes()))
+        for file, place in ((binary, "/usr/local/bin/envoy"), (first, "/envoy")):
+            file.chmod(0o755)
+            engine.run("cp", str(file), f"{made}:{place}")
+    engine.run("commit", made, name)
+    engine.run("rm", made)
+    return name

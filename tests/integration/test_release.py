@@ -150,6 +150,11 @@ def test_a_release_waits_after_a_step_and_moves_back_with_no_request_lost(deploy
         assert {deployed.rest("2")().served_by for _ in range(10)} == {"local-gpu0"}
         assert {deployed.grpc(version=2)().served_by for _ in range(10)} == {"local-gpu0"}
         assert len({deployed.rest()().served_by for _ in range(60)}) == 4
+        status = deployed.make("release", "ARGS=main --status")  # beside the one that waits
+        assert "to version 2 is under way, 1 of 4 instances moved" in status.stdout
+        rows = [line.split() for line in status.stdout.splitlines() if line.strip().startswith("local-gpu")]
+        assert [row[2] for row in rows] == ["half_plus_two=2", *["half_plus_two=1"] * 3]
+        assert [row[3] for row in rows] == ["half_plus_two=2", *["as"] * 3]  # as its list of models says
         os.kill(running.process.pid, signal.SIGTERM)
         running.process.wait(timeout=60)
         assert "--abort" in running.said()

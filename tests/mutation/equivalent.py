@@ -1,6 +1,20 @@
 """Mutants that behave as the rule does, by its module: what is changed to what, and why it is the same."""
 
 EQUIVALENT: dict[str, dict[tuple[str, str], str]] = {
+    "credentials_need_tls": {
+        (
+            "if 'filter_chain' not in text or not _CREDENTIAL.search(text)",
+            "if False",
+        ): "such a text has no listener, or none that asks; it only saves reading it",
+        (
+            "'filter_chain' not in text or not _CREDENTIAL.search(text)",
+            "not _CREDENTIAL.search(text)",
+        ): "such a text has no listener; it only saves reading it",
+        (
+            "'filter_chain' not in text or not _CREDENTIAL.search(text)",
+            "'filter_chain' not in text",
+        ): "none of its listeners asks; it only saves reading it",
+    },
     "gpu_memory": {
         ("said is None and _is_zero(text)", "_is_zero(text)"): "fraction() has None for every zero",
         ("0 < said <= _MOST", "0 <= said <= _MOST"): "fraction() has None for every zero",

@@ -28,6 +28,7 @@ RULES = ROOT / "policies" / "rules"
 TESTS = ROOT / "tests" / "policies"
 Verdict = Literal["caught", "survived", "too long"]
 _LONGEST_S = 90.0
+_MOST_CPU_S = 15
 _MORE_MEMORY = 2**30
 # No plugin that writes, or reads what is written: nobody looks at it.
 _OPTIONS = ("-q", "--tb=no", "--assert=plain", "--capture=no", "-p", "no:cacheprovider")
@@ -50,7 +51,7 @@ def verdicts(
 ) -> Iterator[tuple[int, Verdict]]:
     """What the tests of a rule say of each mutant, as it is known: caught where one of them fails.
 
-    A run of more than a minute and a half is killed: `too long`, which is noticed by whoever waits for it.
+    A run is killed after 15 s of CPU time, or a minute and a half: `too long`, which whoever waits notices.
     """
     reading, writing = os.pipe()
     pid = os.fork()
@@ -126,8 +127,7 @@ class _Mutants:
                     _kill(run.pid)
                     self._tell(run.number, "too long")
                 else:
-                    status = os.waitpid(run.pid, 0)[1]
-                    self._tell(run.number, "survived" if status == 0 else "caught")
+                    self._tell(run.number, _verdict(os.waitpid(run.pid, 0)[1]))
                     self._to_the_front(order, run.number)
         return True
 
@@ -146,7 +146,7 @@ class _Mutants:
             return pid
         noticed = True
         try:
-            _bound_memory()
+            _set_bounds()
             _install(self._module, tree)
             noticed = not order  # a file without a test notices nothing, and is no reason to pass
             for place, test in enumerate(order):
@@ -170,8 +170,15 @@ def _kill(pid: int, *, group: bool = False) -> None:
     os.waitpid(pid, 0)
 
 
-def _bound_memory() -> None:
+def _verdict(status: int) -> Verdict:
+    if os.WIFSIGNALED(status):
+        return "too long"
+    return "survived" if status == 0 else "caught"
+
+
+def _set_bounds() -> None:
     """A loop without an end may fill a list: it fails before the machine does."""
+    resource.setrlimit(resource.RLIMIT_CPU, (_MOST_CPU_S, _MOST_CPU_S))
     used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + _MORE_MEMORY, used + _MORE_MEMORY))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ops import cli, paths, setup, tiers, up
+from ops import cli, lock, paths, release, setup, tiers, up
 from ops.errors import UserError
 from ops.stack import PulumiInterrupted
 from ops.tiers import Outcome, Tier
@@ -252,3 +252,14 @@ def make(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
         text=True,
         check=False,
     )
+
+
+def test_a_look_at_a_release_waits_for_nobody(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(paths, "LOCAL", tmp_path)
+    monkeypatch.setattr(release, "release", lambda _stack, _arguments: 0)
+    with lock.alone(tmp_path / "lock", "`make release`"):
+        assert cli.main(["release", "--arguments=main --status"]) == 0
+        assert cli.main(["release", "--arguments=main --abort"]) == 1
+    assert "is at work in this checkout" in capsys.readouterr().err

@@ -57,6 +57,8 @@ def test_good_servers_are_accepted() -> None:
 @pytest.mark.parametrize("value", ["true", "TRUE", "1"])
 def test_batching_is_on_however_that_is_spelt(value: str) -> None:
     assert judged(told(enable_batching=value)) == ""
+    bare = without_flags("enable_batching")
+    assert judged(bare.changed("command", [*bare.props["command"], "--enable_batching"])) == ""
 
 
 def test_in_prod_batching_is_on_or_said_to_be_impossible() -> None:
@@ -66,6 +68,8 @@ def test_in_prod_batching_is_on_or_said_to_be_impossible() -> None:
     assert "gpu0: --enable_batching: unset: each request runs alone, and its GPU waits" in found.message
     assert "Fix: set --enable_batching=true and --batching_parameters_file" in found.message
     assert judged(off, environment="staging") == ""
+    said = off.changed("command", [*off.props["command"], "--enable_batching=false"])
+    assert "gpu0: --enable_batching: false: each request runs alone" in judged(said)
     assert judged(off.labelled(unbatched="true")) == ""
 
 
@@ -76,9 +80,8 @@ def test_a_file_without_batching_keeps_the_server_from_starting() -> None:
 
 
 def test_batching_without_a_file_never_fills_a_batch() -> None:
-    assert "gpu0: --batching_parameters_file: unset: batches of up to 1000" in judged(
-        without_flags("batching_parameters_file")
-    )
+    [found] = messages(RULE, without_flags("batching_parameters_file"))
+    assert "gpu0: --batching_parameters_file: unset: batches of up to 1000" in found
 
 
 def test_a_platform_file_turns_batching_off_unseen() -> None:
@@ -156,6 +159,35 @@ def test_a_number_that_does_not_work_is_named(changes: dict[str, str], said: str
     assert "\n  Fix: " in found
 
 
+SPLITTING = {"enable_large_batch_splitting": "{ value: true }"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"max_batch_size": "{ value: 1 }"},
+        {"max_enqueued_batches": "{ value: 1 }"},
+        {"num_batch_threads": "{ value: 1 }"},
+        {"num_batch_threads": "{ value: 16 }"},
+        {"batch_timeout_micros": "{ value: 1 }"},
+        {"allowed_batch_sizes": ": [1, 32]"},
+        {"allowed_batch_sizes": ": [32]"},
+        {**SPLITTING, "max_execution_batch_size": "{ value: 32 }"},
+        {**SPLITTING, "max_execution_batch_size": "{ value: 8 }", "allowed_batch_sizes": ": [8, 32]"},
+        # Without splitting nobody reads it.
+        {"max_execution_batch_size": "{ value: 64 }"},
+        {"max_execution_batch_size": "{ value: 16 }", "allowed_batch_sizes": ": [8, 32]"},
+    ],
+)
+def test_numbers_up_to_their_bounds_are_accepted(changes: dict[str, str]) -> None:
+    assert judged(saying(parameters(**changes))) == ""
+
+
+def test_a_size_of_parts_that_is_missing_is_said_once() -> None:
+    [found] = messages(RULE, saying(parameters(**SPLITTING, allowed_batch_sizes=": [8, 32]")))
+    assert "max_execution_batch_size: unset" in found
+
+
 def test_how_many_batches_run_at_once_is_a_setting() -> None:
     many = saying(parameters(num_batch_threads="{ value: 17 }"))
     assert judged(many, mostBatchThreads=17.0) == ""
@@ -173,6 +205,11 @@ def test_threads_are_enough_to_fill_a_batch(grpc: str, rest: str, fills: bool) -
 
 def test_without_rest_its_threads_do_not_count() -> None:
     assert "16 + 0 requests in flight" in judged(told(rest_api_port="0", grpc_max_threads="16"))
+    unsaid = told(grpc_max_threads="16")
+    unsaid = unsaid.changed("command", [one for one in unsaid.props["command"] if "rest_api_port" not in one])
+    assert "16 + 0 requests in flight" in judged(unsaid)
+    # The image's script says --rest_api_port=8501 by itself.
+    assert judged(unsaid.without("entrypoints")) == ""
 
 
 @pytest.mark.parametrize(("cpus", "fills"), [("0-3", True), ("0-2", False), ("0,2,4", False)])
@@ -181,6 +218,14 @@ def test_where_no_threads_are_said_cpus_tell_how_many(cpus: str, fills: bool) ->
     found = judged(unsaid)
     assert (found == "") == fills
     assert fills or "12 + 12 requests in flight" in found
+
+
+def test_where_neither_threads_nor_cpus_are_said_nobody_can_tell() -> None:
+    unsaid = without_flags("rest_api_num_threads", "grpc_max_threads").without("cpuSet")
+    one_kind = unsaid.changed("command", [*unsaid.props["command"], "--grpc_max_threads=16"])
+    assert judged(unsaid) == ""
+    assert judged(one_kind) == ""
+    assert judged(told(grpc_max_threads="many")) == ""  # another rule's to say
 
 
 def test_a_file_on_a_volume_is_the_one_that_a_publisher_writes() -> None:
@@ -201,12 +246,17 @@ def test_a_file_that_is_nowhere_is_refused() -> None:
     assert f"--batching_parameters_file={PATH}: is in no upload and on no mount" in judged(
         server().without("uploads[1]")
     )
+    nowhere = server().without("uploads[1]").changed("mounts[1]", {"type": "volume", "source": "some"})
+    another = server(1).changed("uploads", UNKNOWN)
+    assert f"gpu0: --batching_parameters_file={PATH}: is in no upload" in judged(nowhere, another)
 
 
 @pytest.mark.parametrize(
     ("path", "said"),
     [
+        ("command", "Arguments of gpu0 is not known in preview: command"),
         ("command[2]", "Arguments of gpu0 is not known in preview: command[2]"),
+        ("command[4]", "Arguments of gpu0 is not known in preview: command[4]"),
         (
             "uploads[1].content",
             f"{PATH}: the text of a file of gpu0 is not known in preview: uploads[1].content",
@@ -222,9 +272,12 @@ def test_what_is_not_known_in_preview_is_refused_by_resource(path: str, said: st
 def test_with_parameters_of_each_model_only_the_threads_are_judged() -> None:
     own = told(enable_per_model_batching_parameters="true")
     text = parameters(batch_timeout_micros="", num_batch_threads="{ value: 99 }")
-    found = judged(own.changed("uploads[1].content", text))
-    assert "num_batch_threads: 99" in found
-    assert "batch_timeout_micros" not in found.partition("Fix")[0]
+    for declared in (own, told(enable_per_model_batching_parameters="TRUE")):
+        [found] = messages(RULE, declared.changed("uploads[1].content", text))
+        assert "num_batch_threads: 99" in found
+    for value in ("false", "0"):
+        off = told(enable_per_model_batching_parameters=value).changed("uploads[1].content", text)
+        assert "batch_timeout_micros: 0" in judged(off)
 
 
 def test_it_holds_on_kubernetes_too() -> None:

@@ -53,8 +53,11 @@ def test_the_same_cpus_of_two_machines_are_apart() -> None:
 def test_cpus_are_shared_where_both_say_so_and_never_in_prod(label: str) -> None:
     both = [one.labelled(**{label: "true"}) for one in (server(0), pinned("0-15", 1))]
     assert judged(*both, environment="staging") == ""
-    assert "CPUs 0-15 are those of gpu0" in judged(*both)
+    refused = judged(*both)
+    assert "CPUs 0-15 are those of gpu0" in refused
+    assert "tf-serving.share-cpus" not in refused
     assert "tf-serving.share-cpus" in judged(both[0], pinned("0-15", 1), environment="staging")
+    assert "are those of gpu0" in judged(server(0), both[1], environment="staging")
 
 
 @pytest.mark.parametrize(
@@ -74,6 +77,21 @@ def test_a_gpu_by_its_index_and_a_part_of_one_have_a_numa_node_too() -> None:
     assert "are not on NUMA node 1 of its GPU" in judged(by_index, facts())
     part = pinned("0-15", 2).changed("deviceRequests[0].deviceIds", ["MIG-12345678"])
     assert "are not on NUMA node 1 of its GPU" in judged(part.labelled(slot="gpu2-mig1"), facts())
+
+
+def test_an_index_needs_no_map_of_the_node() -> None:
+    by_index = pinned("0-15", 2).changed("deviceRequests[0].deviceIds", ["2"])
+    unmapped = publisher(node_numa=NUMA, node_cpus=CPUS)
+    assert "are not on NUMA node 1 of its GPU" in judged(by_index, unmapped)
+
+
+def test_a_gpu_of_which_nothing_is_said_may_be_anywhere() -> None:
+    elsewhere = pinned("0-15", 2)
+    gpus = f"2={uuid(2)}"
+    assert judged(elsewhere, publisher(node_gpus=gpus, node_numa="0=0", node_cpus=CPUS)) == ""
+    assert judged(elsewhere, publisher(node_gpus=gpus, node_numa=NUMA, node_cpus="2=some;3=all")) == ""
+    # Another card than those of the node: its label is only a word about it.
+    assert judged(elsewhere, publisher(node_gpus="0=GPU-other", node_numa=NUMA, node_cpus=CPUS)) == ""
 
 
 def test_what_is_said_of_the_parts_of_a_card_is_said_of_the_card() -> None:
@@ -106,6 +124,7 @@ def test_a_server_among_others_without_a_set_says_its_threads() -> None:
     )
     assert "Fix: set cpuSet, or set --tensorflow_intra_op_parallelism and --tensorflow_inter_op" in found
     assert judged(server(0), saying(unset, **dict.fromkeys(THREADS, "8"))) == ""
+    assert "unset" not in judged(server(0), server(1).changed("cpuSet", UNKNOWN))
     assert judged(server(0), saying(unset, tensorflow_session_parallelism="8")) == ""
     assert "--tensorflow_inter_op_parallelism" in judged(
         server(0), saying(unset, tensorflow_intra_op_parallelism="8", tensorflow_inter_op_parallelism="0")
@@ -126,6 +145,9 @@ def test_a_server_without_rest_has_no_threads_for_it() -> None:
     quota = saying(server(0).without("cpuSet").changed("cpus", 16.0), **dict.fromkeys(THREADS, "8"))
     left = [word for word in quota.props["command"] if "rest_api" not in word]
     assert judged(quota.changed("command", left)) == ""
+    # The image's script says --rest_api_port=8501 by itself.
+    scripted = judged(quota.changed("command", left).without("entrypoints"))
+    assert "without --rest_api_num_threads it starts" in scripted
 
 
 @pytest.mark.parametrize("flag", [*THREADS, "grpc_max_threads", "rest_api_num_threads"])

@@ -1,5 +1,7 @@
 """health-and-restart: what is asked, how long loading may take, restart and stop."""
 
+from dataclasses import replace
+
 import pytest
 
 from components.probes import serving_probe
@@ -90,6 +92,8 @@ def test_where_no_model_is_named_any_models_page_will_do() -> None:
     unnamed = server().changed("uploads[0].content", "").labelled(models="")
     assert judged(unnamed) == ""
     assert "whether <model> is loaded" in judged(unnamed.changed("healthcheck.tests", ["CMD", "true"]))
+    reading = unnamed.changed("healthcheck.tests", list(serving_probe(8501, "/etc/serving")))
+    assert judged(reading.changed("uploads[2]", {"file": "/etc/serving", "content": "bert\n"})) == ""
 
 
 @pytest.mark.parametrize(("start", "enough"), [("9m45s", True), ("9m44s", False), (None, False)])
@@ -105,6 +109,22 @@ def test_the_check_bears_with_a_server_that_loads(start: str | None, enough: boo
     seconds = "0" if start is None else "584"
     assert enough or f"healthcheck.startPeriod: {seconds} s: its load time is 600 s" in found
     assert enough or "Fix: set startPeriod to 600 s or more" in found
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "start"),
+    [
+        ("healthcheck.interval", None, "8m30s"),  # 30 s by default
+        ("healthcheck.retries", None, "9m45s"),  # 3 by default
+        ("healthcheck.retries", 0.0, "9m45s"),  # which 0 stands for
+        ("healthcheck.retries", 1.0, "9m55s"),
+    ],
+)
+def test_what_a_check_leaves_out_is_the_engines(path: str, value: object, start: str) -> None:
+    check = server().without(path) if value is None else server().changed(path, value)
+    assert judged(check.changed("healthcheck.startPeriod", start)) == ""
+    a_second_less = f"{start.removesuffix('s')[:-1]}{int(start[-2]) - 1}s" if start[-2] != "0" else "8m29s"
+    assert "healthcheck.startPeriod" in judged(check.changed("healthcheck.startPeriod", a_second_less))
 
 
 def test_up_waits_for_a_server_as_long_as_it_loads() -> None:
@@ -138,6 +158,7 @@ def test_servers_and_the_front_end_come_back(declared: Declared, restart: str | 
         ("stopTimeout", 0.0, "stopTimeout: 0: it is killed at once"),
         ("destroyGraceSeconds", 0.0, "destroyGraceSeconds: 0: the provider kills it at once"),
         ("destroyGraceSeconds", None, "destroyGraceSeconds: unset: the provider kills it at once"),
+        ("destroyGraceSeconds", -1.0, "destroyGraceSeconds: -1: the provider kills it at once"),
         ("stopSignal", "SIGKILL", "stopSignal: SIGKILL: requests in flight are cut off"),
     ],
 )
@@ -148,7 +169,19 @@ def test_what_is_in_flight_ends_before_a_container_does(
     assert f"{declared.name}: {said}" in judged(declared.changed(path, value))
 
 
+@pytest.mark.parametrize("seconds", [1.0, None])
+def test_a_second_is_time_and_the_engines_ten_are_too(seconds: float | None) -> None:
+    for declared in (server(), front_end()):
+        stopping = (
+            declared.without("stopTimeout") if seconds is None else declared.changed("stopTimeout", seconds)
+        )
+        assert judged(stopping) == ""
+
+
 def test_a_server_gets_the_signal_to_stop() -> None:
+    for shell in ("/bin/bash", "sh", "/start.sh"):
+        assert f"entrypoints: {shell}: bash" in judged(server().changed("entrypoints", [shell, "-c"]))
+    assert judged(front_end().changed("entrypoints", ["/bin/bash", "-c"])) == ""
     assert "gpu0: init: unset: as process 1" in judged(server().without("init"))
     assert "gpu0: init: unset: as process 1" in judged(server().changed("init", False))
     assert "gpu0: entrypoints: the image's script: bash is between" in judged(server().without("entrypoints"))
@@ -174,6 +207,21 @@ def test_what_is_not_known_in_preview_is_refused_by_resource(path: str, said: st
     assert said in found.message
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "readinessProbe.httpGet.path",
+        "readinessProbe.httpGet",
+        "readinessProbe",
+        "startupProbe",
+        "startupProbe.failureThreshold",
+    ],
+)
+def test_of_a_probe_that_is_not_known_nothing_else_is_said(path: str) -> None:
+    [found] = messages(RULE, deployment().changed(f"{CONTAINER}.{path}", UNKNOWN))
+    assert f"Health check of main/server is not known in preview: {CONTAINER}.{path}" in found
+
+
 def test_a_start_period_that_is_no_duration_is_refused() -> None:
     assert "healthcheck.startPeriod is a text, not a duration" in judged(
         server().changed("healthcheck.startPeriod", "soon")
@@ -183,6 +231,15 @@ def test_a_start_period_that_is_no_duration_is_refused() -> None:
 def test_a_server_is_never_exempt_and_a_front_end_is_by_its_label() -> None:
     assert judged(server().without("restart").labelled(exempt=RULE)) != ""
     assert judged(front_end().without("restart").labelled(exempt=RULE)) == ""
+
+
+def test_what_runs_before_a_pods_server_has_no_probes() -> None:
+    first = {
+        "name": "warm-up",
+        "image": "tensorflow/serving:2.14.1-gpu",
+        "command": ["tensorflow_model_server"],
+    }
+    assert judged(deployment().changed(f"{POD}.initContainers", [first])) == ""
 
 
 def test_a_pod_is_ready_only_with_its_model() -> None:
@@ -209,6 +266,18 @@ def test_a_rollout_has_time_to_load() -> None:
     late = deployment().changed("spec.progressDeadlineSeconds", 599.0)
     assert "main/server: spec.progressDeadlineSeconds: 599: its load time is 600 s" in judged(late)
     assert judged(deployment().without("spec.progressDeadlineSeconds")) == ""  # 600 by default
+    container = {"name": "web", "image": "web:1.0.0"}
+    web = deployment("web").changed(f"{POD}.containers", [container]).labelled(role="other")
+    assert judged(deployment(), web.changed("spec.progressDeadlineSeconds", 10.0)) == ""
+
+
+def test_only_a_deployment_has_a_deadline() -> None:
+    slow = deployment().without("spec.progressDeadlineSeconds").labelled(load_timeout_s="900")
+    slow = slow.changed(f"{CONTAINER}.startupProbe.failureThreshold", 180.0)
+    assert "spec.progressDeadlineSeconds: 600: its load time is 900 s" in judged(slow)
+    assert judged(replace(slow, type="kubernetes:apps/v1:StatefulSet")) == ""
+    pod = Declared(type="kubernetes:core/v1:Pod", name="main", props=slow.props["spec"]["template"])
+    assert judged(pod) == ""
 
 
 def test_a_pod_comes_back_and_stops_with_time() -> None:

@@ -31,7 +31,8 @@ def test_without_a_limit_a_container_is_refused(declared: Declared, memory: floa
 def test_swap_is_pinned_to_the_memory(swap: float | None, said: str) -> None:
     bad = server().without("memorySwap") if swap is None else server().changed("memorySwap", swap)
     [found] = messages(RULE, bad)
-    assert f"gpu0: memorySwap: {said}: is not memory (98304)" in found
+    why = "it may swap as much again" if swap is None else "a server that swaps answers in seconds"
+    assert f"gpu0: memorySwap: {said}: is not memory (98304): {why}" in found
     assert "Fix: set memorySwap to 98304" in found
 
 
@@ -53,6 +54,15 @@ def test_a_size_that_is_not_known_in_preview_is_refused_by_resource(path: str) -
     [found] = violations(RULE, server().changed(path, UNKNOWN))
     assert found.resource == "gpu0"
     assert f"Memory of gpu0 is not known in preview: {path}" in found.message
+
+
+def test_what_is_not_known_hides_nothing_else() -> None:
+    found = messages(RULE, server().without("memory").changed("shmSize", UNKNOWN))
+    assert [one.partition(" ")[0] for one in found] == ["Memory", "gpu0:"]
+
+
+def test_another_programs_container_that_is_alone_is_not_ours() -> None:
+    assert messages(RULE, exporter().without("memory")) == []
 
 
 @pytest.mark.parametrize("path", ["spec.template", "spec.template.spec.containers[0]"])
@@ -87,8 +97,9 @@ def test_a_pod_has_a_limit_and_asks_for_all_of_it() -> None:
 
 def test_a_container_beside_a_pods_server_has_a_limit_too() -> None:
     beside = deployment().changed("spec.template.spec.containers[1]", {"name": "side", "image": "busybox:1"})
-    [found] = messages(RULE, beside)
-    assert found.startswith("main/side: resources.limits.memory: unset")
+    for pod in (beside, beside.without("spec.template.metadata.labels")):
+        [found] = messages(RULE, pod)
+        assert found.startswith("main/side: resources.limits.memory: unset")
 
 
 @pytest.mark.parametrize(("size", "fits"), [("96Gi", True), ("97Gi", False)])
@@ -126,6 +137,16 @@ def test_what_a_nodes_containers_may_use_fits_its_ram_less_the_reserve(ram: str,
         assert "Fix: lower memory, or move a server" in found[0].message
 
 
+def test_of_a_docker_host_only_what_is_there_is_added_up() -> None:
+    gpus = ";".join(f"{gpu}=GPU-{gpu}" for gpu in range(4))
+    assert messages(TOTAL, server(0), publisher(node_gpus=gpus, node_memory_mib="100000")) == []
+
+
+def test_large_sums_are_written_out() -> None:
+    [found] = messages(TOTAL, sized(1234567.0), sized(8.0, 1), publisher(node_memory_mib="1000000"))
+    assert "1234567 (gpu0) + 8 (gpu1) = 1234575 MiB on a node of 1000000" in found
+
+
 def test_the_reserve_is_a_setting() -> None:
     there = [server(0), publisher(node_memory_mib="100000")]
     assert messages(TOTAL, *there) == []
@@ -148,10 +169,21 @@ def test_what_runs_beside_a_server_has_a_limit_or_says_that_it_has_none() -> Non
         messages(TOTAL, server(), unlimited)
     )
     assert messages(TOTAL, unlimited) == []  # no server here: nothing of ours
+    assert messages(TOTAL, server(), exporter()) == []
     assert messages(TOTAL, server(), unlimited.labelled(exempt=TOTAL)) == []
-    assert "Memory of dcgm is not known" in "".join(
-        messages(TOTAL, server(), exporter().changed("memory", UNKNOWN))
-    )
+    [found] = messages(TOTAL, server(), exporter().changed("memory", UNKNOWN))
+    assert found.startswith("Memory of dcgm is not known")
+
+
+def test_what_another_rule_says_of_a_server_is_not_said_again() -> None:
+    assert messages(TOTAL, server(0), server(1).without("memory"), front_end().without("memory")) == []
+
+
+def test_what_has_no_limit_is_not_added_up() -> None:
+    unlimited = exporter().without("memory").labelled(exempt=TOTAL)
+    [found] = violations(TOTAL, server(), unlimited, publisher(node_memory_mib="1000"))
+    assert found.resource == "gpu0"
+    assert "memory: 98304 (gpu0) = 98304 MiB on a node of 1000" in found.message
 
 
 @pytest.mark.parametrize(("ram", "fits"), [("197632", True), ("197631", False)])
@@ -160,3 +192,9 @@ def test_replicas_that_fill_a_nodes_gpus_fit_its_ram(ram: str, fits: bool) -> No
     found = messages(TOTAL, told)
     assert (found == []) == fits
     assert fits or "main/server: resources.limits.memory: 2 x 98304 Mi on a node of 197631" in found[0]
+
+
+def test_replicas_are_judged_where_limit_and_ram_are_known() -> None:
+    told = deployment().labelled(node_memory_mib="1000", node_gpus="0=GPU-a")
+    assert messages(TOTAL, told.without(f"{LIMITS}.memory")) == []
+    assert messages(TOTAL, deployment()) == []

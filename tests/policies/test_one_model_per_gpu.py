@@ -29,6 +29,10 @@ def test_the_second_server_on_a_gpu_is_named_with_the_first_the_gpu_and_the_fix(
     assert found.resource == "second"
     assert f"second: deviceRequests[0].deviceIds: {uuid(0)}: GPU {uuid(0)} is owned by first" in found.message
     assert "Fix: give each server a GPU" in found.message
+    assert "tf-serving.sharing" not in found.message
+    assert "the label tf-serving.sharing: 'true'" in judged(
+        server(0, "a"), server(0, "b"), environment="local"
+    )
 
 
 def test_two_violations_of_one_stack_are_both_reported() -> None:
@@ -95,7 +99,29 @@ def test_an_index_is_a_card_of_its_own_machine_and_a_uuid_the_same_everywhere() 
     ],
 )
 def test_all_counts_and_lists_are_refused(path: str, value: object, said: str) -> None:
-    assert said in judged(unpinned().changed(path, value))
+    found = judged(unpinned().changed(path, value))
+    assert said in found
+    assert "tf-serving.all-gpus" not in found
+
+
+def test_outside_prod_a_refusal_says_how_to_have_all_gpus() -> None:
+    found = judged(unpinned().changed("gpus", "all"), environment="staging")
+    assert "gpus: all: takes all GPUs" in found
+    assert "or say so: the label tf-serving.all-gpus: 'true'" in found
+
+
+def test_a_label_that_names_what_is_pinned_is_read_with_some_leniency() -> None:
+    assert judged(server(0).labelled(gpu=f" {uuid(0).upper()},")) == ""
+    assert "label tf-serving.gpu: GPU-x: is not what it is given" in judged(server(0).labelled(gpu="GPU-x"))
+    everything = server(0).without("deviceRequests").changed("gpus", "all").labelled(all_gpus="true")
+    assert judged(everything, environment="staging") == ""
+
+
+def test_variables_that_are_not_known_matter_to_servers_alone() -> None:
+    assert judged(front_end().changed("envs", [UNKNOWN])) == ""
+    for declared in (server(0), server(0).changed("runtime", "nvidia")):
+        [found, *_] = messages(RULE, declared.changed("envs[1]", UNKNOWN))
+        assert "GPU of gpu0 is not known in preview: envs[1]" in found
 
 
 def test_a_container_that_sees_all_gpus_is_refused_beside_the_owner_of_one() -> None:
@@ -127,10 +153,21 @@ def test_parts_of_a_card_are_slots_of_their_own() -> None:
 
 def test_a_card_that_is_cut_up_has_no_whole_to_give() -> None:
     part = unpinned().changed("gpus", f"device=MIG-{uuid(0)}/3/0")
-    assert "raw has a MIG instance of the same GPU" in judged(server(0), part)
+    [found] = violations(RULE, server(0), part)
+    assert found.resource == "gpu0"
+    assert "raw has a MIG instance of the same GPU" in found.message
     by_index = unpinned().changed("gpus", "device=0:1")
     map_of_node = publisher(node_gpus=f"0={uuid(0)}")
     assert "raw has a MIG instance of the same GPU" in judged(server(0), by_index, map_of_node)
+    beside = unpinned(0, "beside").changed("gpus", "device=0:2")
+    assert judged(by_index, beside, map_of_node) == ""
+
+
+def test_what_a_container_names_twice_is_not_held_against_itself() -> None:
+    both = server(0).changed("gpus", "device=1")
+    assert "may be one card" not in judged(both)
+    greedy = server(0).changed("gpus", "all").labelled(all_gpus="true")
+    assert "on which" not in judged(greedy, environment="staging")
 
 
 @pytest.mark.parametrize(
@@ -215,6 +252,7 @@ def test_models_on_a_volume_are_read_from_its_publisher() -> None:
     writes = publisher().changed("uploads[0]", {"file": "/in/models.config", "content": SEVERAL})
     assert "serves 2 models" in judged(on_volume, writes)
     assert judged(on_volume.labelled(models="a,b"), writes) == ""
+    assert judged(on_volume.labelled(models=" b, a,"), writes) == ""
 
 
 LIMITS = "spec.template.spec.containers[0].resources.limits"
@@ -239,6 +277,63 @@ def with_limits(limits: dict[str, object], requests: dict[str, object] | None = 
 )
 def test_one_gpu_or_one_part_in_limits_is_accepted_on_kubernetes(good: Declared) -> None:
     assert judged(good) == ""
+
+
+def web(resources: dict[str, object], **context: object) -> Declared:
+    """A pod that serves no model."""
+    container = {"name": "web", "image": "web:1.0.0", "resources": resources, "securityContext": context}
+    pod = deployment("web").changed("spec.template.metadata.labels", {"tf-serving.role": "other"})
+    return pod.changed("spec.template.spec.containers", [container])
+
+
+def test_a_pod_without_gpus_is_none_of_its_business() -> None:
+    assert judged(web({})) == ""
+    assert judged(with_limits({"memory": "1Gi"})) == ""
+
+
+def test_what_serves_no_model_has_one_gpu_too_or_says_that_it_has_none_of_its_own() -> None:
+    bad = [
+        web({"limits": {GPU_LIMIT: "2"}}),
+        web({"requests": {GPU_LIMIT: "1"}}),
+        web({}, privileged=True),
+    ]
+    said = ["nvidia.com/gpu: 2: a model server has", "resources.limits: none", "privileged: true"]
+    for declared, words in zip(bad, said, strict=True):
+        assert words in judged(declared)
+        assert judged(declared.labelled(exempt=RULE)) == ""
+    assert "resources.limits" not in judged(bad[2])
+
+
+@pytest.mark.parametrize("nothing", ["void", "none"])
+def test_what_needs_no_gpu_may_keep_all_of_them_from_itself(nothing: str) -> None:
+    variable = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": nothing}]
+    assert judged(web({}).changed("spec.template.spec.containers[0].env", variable)) == ""
+    copying = {"name": "models", "image": "models:1.0.0", "env": variable}
+    assert judged(deployment().changed("spec.template.spec.initContainers", [copying])) == ""
+    found = judged(deployment().changed("spec.template.spec.containers[0].env[1]", variable[0]))
+    assert f"NVIDIA_VISIBLE_DEVICES: {nothing}: overrides the GPU that the scheduler chose" in found
+
+
+def test_a_variable_that_comes_from_elsewhere_may_say_anything() -> None:
+    elsewhere = {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+    assert "overrides the GPU" in judged(web({}).changed("spec.template.spec.containers[0].env", [elsewhere]))
+
+
+def test_a_server_that_takes_a_gpu_past_the_scheduler_lacks_a_limit() -> None:
+    variable = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "0"}
+    past = with_limits({}).changed("spec.template.spec.containers[0].env[1]", variable)
+    found = judged(past.labelled(exempt=RULE))
+    assert "NVIDIA_VISIBLE_DEVICES: 0: overrides" in found
+    assert "resources.limits: none: a model server has exactly one GPU" in found
+
+
+@pytest.mark.parametrize("environment", ["local", "staging", "prod"])
+def test_only_outside_prod_a_pod_has_a_share_or_all_gpus_by_name(environment: str) -> None:
+    share, all_gpus = with_limits({"nvidia.com/gpu.shared": "1"}), with_limits({GPU_LIMIT: "4"})
+    assert "a share of a GPU" in judged(share, environment=environment)
+    refused = environment == "prod"
+    assert bool(judged(share.labelled(sharing="true"), environment=environment)) == refused
+    assert bool(judged(all_gpus.labelled(all_gpus="true"), environment=environment)) == refused
 
 
 def test_several_gpus_are_for_models_that_say_that_they_compute_on_several() -> None:
@@ -283,4 +378,7 @@ def test_other_requests_are_refused_on_kubernetes(bad: Declared, said: str) -> N
 def test_replicas_fit_the_nodes_of_their_pool() -> None:
     four = [deployment("a", 2).labelled(pool_gpus="4"), deployment("b", 2).labelled(pool_gpus="4")]
     assert judged(*four) == ""
-    assert "want 5 GPUs, and their nodes have 4" in judged(four[0], four[1].changed("spec.replicas", 3.0))
+    idle = web({}).changed("spec.replicas", 9.0)
+    [found] = violations(RULE, four[0], four[1].changed("spec.replicas", 3.0), idle)
+    assert found.resource == "b"
+    assert "replicas: a/server (2), b/server (3) want 5 GPUs, and their nodes have 4" in found.message

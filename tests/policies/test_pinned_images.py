@@ -44,10 +44,23 @@ def test_a_server_names_an_exact_version_everywhere(tag: str, environment: str) 
 
 
 def test_without_a_tag_it_is_latest() -> None:
-    assert "gpu0: image: tensorflow/serving: without a tag it is `latest`" in judged(of("tensorflow/serving"))
+    [found] = messages(RULE, of("tensorflow/serving"))
+    assert "gpu0: image: tensorflow/serving: without a tag it is `latest`" in found
+    [found] = messages(RULE, front_end().changed("image", "envoyproxy/envoy"))
+    assert "envoy: image: envoyproxy/envoy: without a tag it is `latest`" in found
+    assert "Fix: name an exact version, such as 1.40.0" in found
     assert "does not say which version" in judged(of(f"tensorflow/serving@{SHA}"))
-    labelled = of(SHA)  # an id: only the label tells that it is a server
-    assert "an id does not say which version it is" in judged(labelled)
+    [found] = messages(RULE, of(SHA))  # an id: only the label tells that it is a server
+    assert "an id does not say which version it is" in found
+
+
+def test_latest_is_another_image_after_every_release() -> None:
+    says = "`{}` is another image after every release"
+    without_gpu = judged(of("tensorflow/serving:latest"))
+    assert f"{says.format('latest')}, and has no GPU code\n" in without_gpu
+    assert f"{says.format('latest-gpu')}\n" in judged(of("tensorflow/serving:latest-gpu"))
+    for tag in ("latest", "1.40.0-latest"):
+        assert f"{says.format(tag)}\n" in judged(front_end().changed("image", f"envoyproxy/envoy:{tag}"))
 
 
 @pytest.mark.parametrize("tag", ["latest", "v1", "1.40", "main", "stable", "edge-latest"])
@@ -64,6 +77,7 @@ def test_a_version_a_date_a_commit_and_a_digest_are_exact(tag: str) -> None:
 def test_a_digest_alone_or_an_id_is_exact_for_what_is_no_server() -> None:
     assert judged(front_end().changed("image", f"envoyproxy/envoy@{SHA}")) == ""
     assert judged(exporter().changed("image", SHA)) == ""
+    assert messages(DIGEST, exporter().changed("image", SHA)) == []
 
 
 def test_an_image_has_gpu_code_if_and_only_if_there_is_a_gpu() -> None:
@@ -127,6 +141,8 @@ def test_before_the_lock_file_has_an_image_its_digest_is_asked_for_once(lock: st
     )
     assert "Fix: run `make pin`" in found.message
     assert len(violations(DIGEST, *stack, lockFile=f"{lock}.absent")) == 2
+    [alone] = messages(DIGEST, stack[1], lockFile=lock)
+    assert "a digest cannot\n" in alone
 
 
 @pytest.mark.parametrize("text", ["images: [", "images: {a: b}", "[]", "other: {}", b"\xff"])
@@ -135,15 +151,20 @@ def test_a_lock_file_that_cannot_be_used_is_said_in_prod(tmp_path: Path, text: s
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     assert "images.lock.yaml cannot be used: " in judged(of(TAG), lockFile=str(file))
     assert judged(server(), lockFile=str(file)) == ""
+    assert judged(of(TAG), lockFile=str(file), environment="staging") == ""
     assert "cannot be used" in judged(of(TAG), lockFile=str(tmp_path))  # a folder
 
 
 def test_an_image_that_is_not_known_in_preview_is_refused_by_resource() -> None:
-    assert "Image of gpu0 is not known in preview: image" in judged(server().changed("image", UNKNOWN))
+    [found] = messages(RULE, server().changed("image", UNKNOWN))
+    assert "Image of gpu0 is not known in preview: image" in found
 
 
 def test_only_what_is_no_model_server_is_exempt() -> None:
     moving = exporter().changed("image", "exporter:latest").labelled(exempt=RULE)
     assert judged(moving) == ""
     assert messages(DIGEST, moving) == []
+    tagged = exporter().changed("image", "exporter:1.2.3")
+    assert messages(DIGEST, tagged) != []
+    assert messages(DIGEST, tagged.labelled(exempt=DIGEST)) == []
     assert judged(of("tensorflow/serving:latest").labelled(exempt=RULE)) != ""

@@ -43,6 +43,10 @@ def test_a_container_makes_room_before_its_successor_is_made(name: str) -> None:
     assert "Fix: set the resource option delete_before_replace=True" in found.message
 
 
+def test_what_ends_by_itself_needs_no_room() -> None:
+    assert judged(*chain(2), replace(publisher(), delete_before_replace=False)) == ""
+
+
 def test_servers_that_do_not_wait_for_each_other_are_refused() -> None:
     [found] = violations(RULE, server(0), server(1))
     assert found.resource == "gpu1"
@@ -71,6 +75,32 @@ def test_pools_do_not_wait_for_each_other() -> None:
     assert judged(*chain(2), *other) == ""
 
 
+def test_a_front_end_is_no_part_of_a_pool() -> None:
+    assert judged(*chain(2), front_end().labelled(pool="main")) == ""
+
+
+def test_a_pool_whose_models_nobody_knows_is_one_and_without_either_there_is_none() -> None:
+    empty = [server(gpu).changed("uploads", []).without("labels") for gpu in (0, 1)]
+    assert judged(*empty) == ""
+    pool = [{"label": "tf-serving.pool", "value": "main"}]
+    assert "servers of pool main form one chain" in judged(*(one.changed("labels", pool) for one in empty))
+
+
+def test_of_many_ways_between_two_servers_each_step_is_looked_at_once() -> None:
+    def ladder(foot: str) -> list[Declared]:
+        """60 steps of two, each of which depends on both of the one before: 2**60 ways down."""
+        steps = [publisher().named(f"{side}0").after(foot) for side in "ab"]
+        for step in range(1, 60):
+            below = (f"a{step - 1}", f"b{step - 1}")
+            steps += [publisher().named(f"{side}{step}").after(*below) for side in "ab"]
+        return steps
+
+    later = server(1).after("a59", "b59")
+    assert judged(server(0), *ladder("gpu0"), later) == ""
+    apart = [publisher().named("foot"), server(0).after("foot"), *ladder("foot"), later]
+    assert "gpu1: dependsOn: gpu0 is not among" in judged(*apart)
+
+
 def test_without_labels_servers_of_one_model_are_a_pool() -> None:
     bare = [server(gpu).without("labels") for gpu in (0, 1)]
     assert "servers of model resnet50 form one chain" in judged(*bare)
@@ -85,6 +115,12 @@ def test_in_prod_a_model_has_a_second_instance_or_says_that_it_may_be_down() -> 
     assert judged(server().labelled(single="true")) == ""
     assert judged(server(), leastInstances=1.0) == ""
     assert "instances: 2 of resnet50" in judged(*chain(2), leastInstances=3.0)
+
+
+def test_a_server_of_several_models_is_named_once() -> None:
+    several = server().changed("uploads", []).labelled(models="bert,resnet50")
+    [found] = messages(RULE, several)
+    assert "instances: 1 of bert: " in found
 
 
 def test_a_model_is_kept_by_another_pool_that_serves_it() -> None:
@@ -119,6 +155,9 @@ def test_a_strategy_that_stops_or_takes_all_down_is_refused(strategy: object, sa
 def test_a_surge_is_accepted_where_a_gpu_is_free(gpus: str, fits: bool) -> None:
     surging = deployment().changed(ROLLING, {"maxSurge": 1.0, "maxUnavailable": 0.0})
     assert (judged(surging.labelled(pool_gpus=gpus)) == "") == fits
+    requests = "spec.template.spec.containers[0].resources.requests"
+    asking = surging.changed(requests, {"nvidia.com/gpu": "1"})
+    assert (judged(asking.labelled(pool_gpus=gpus)) == "") == fits
 
 
 def test_what_serves_no_model_may_surge() -> None:
@@ -127,11 +166,16 @@ def test_what_serves_no_model_may_surge() -> None:
         "spec.template.spec.containers[0]", {"name": "web", "image": "registry.example/web:1"}
     )
     assert judged(other) == ""
+    assert judged(deployment(), other.named("web")) == ""
 
 
 def test_a_stateful_set_rolls_by_itself() -> None:
     stateful = replace(deployment().without("spec.strategy"), type="kubernetes:apps/v1:StatefulSet")
     assert judged(stateful) == ""
+    at_once = stateful.changed("spec.updateStrategy", {"rollingUpdate": {"maxUnavailable": 4.0}})
+    assert "main: spec.updateStrategy.rollingUpdate.maxUnavailable: 4: all 4 pods at once" in judged(at_once)
+    by_hand = {"type": "OnDelete", "rollingUpdate": {"maxUnavailable": 4.0}}
+    assert judged(stateful.changed("spec.updateStrategy", by_hand)) == ""
 
 
 @pytest.mark.parametrize(
@@ -144,10 +188,11 @@ def test_a_stateful_set_rolls_by_itself() -> None:
 )
 def test_what_is_not_known_in_preview_is_refused_by_resource(path: str, where: str) -> None:
     assert where in judged(deployment().changed(path, UNKNOWN))
+    assert "where every GPU is taken" not in judged(deployment().changed(path, UNKNOWN))
 
 
 def test_a_share_that_is_none_is_refused() -> None:
-    assert "maxSurge is a text, not a number of pods" in judged(
+    assert "of main cannot be read: spec.strategy.rollingUpdate.maxSurge is a text, not a number" in judged(
         deployment().changed(f"{ROLLING}.maxSurge", "some")
     )
 
@@ -162,7 +207,9 @@ def test_an_autoscaler_alone_says_how_many_there_are() -> None:
 def test_an_autoscaler_keeps_pods_and_stays_within_the_gpus() -> None:
     scaled = deployment().without("spec.replicas").labelled(pool_gpus="4")
     assert "scaler: spec.minReplicas: 0: the last pod goes" in judged(scaled, scaler(least=0))
+    assert judged(scaled, scaler()) == ""
     assert "instances: 1 of resnet50" in judged(scaled, scaler(least=1))
+    assert "the last pod goes" not in judged(scaled, scaler(least=1))
     assert "scaler: spec.maxReplicas: 5 want 5 GPUs, and their nodes have 4" in judged(scaled, scaler(most=5))
     unknown = scaler().changed("spec.minReplicas", UNKNOWN)
     assert "Number of replicas of scaler is not known in preview" in judged(scaled, unknown)

@@ -50,6 +50,11 @@ def test_a_flag_of_a_later_version_is_refused_and_says_since_when_it_is_there() 
     assert judged(newer) == ""
 
 
+def test_a_flag_that_resembles_none_is_refused_without_a_guess() -> None:
+    [found] = messages(RULE, with_flag("--zzzz=1"))
+    assert "Fix: remove it, or correct its name" in found
+
+
 def test_what_belongs_into_the_batching_file_is_no_flag() -> None:
     found = judged(with_flag("--max_batch_size=32"))
     assert "gpu0: --max_batch_size: is no flag of the server" in found
@@ -80,6 +85,11 @@ def test_a_value_after_a_space_is_no_value() -> None:
     assert "Fix: write --max_num_load_retries=2" in found
 
 
+def test_a_value_that_is_missing_altogether_is_described() -> None:
+    assert "Fix: write --max_num_load_retries=<a whole number>" in judged(with_flag("--max_num_load_retries"))
+    assert "Fix: write --max_num_load_retries=<a whole number>" in judged(with_flag("-max_num_load_retries"))
+
+
 def test_a_switch_says_true_since_rules_read_its_value() -> None:
     assert "Fix: write --enable_model_warmup=true" in judged(with_flag("--enable_model_warmup"))
 
@@ -92,11 +102,19 @@ def test_one_dash_or_three_are_not_two() -> None:
 
 
 def test_a_word_that_is_no_flag_is_left_over() -> None:
-    assert "gpu0: argument serve: is no flag" in judged(with_flag("serve"))
+    found = judged(with_flag("serve").changed("command[9]", "again"))
+    assert "gpu0: argument serve: is no flag" in found
+    assert "gpu0: argument again: is no flag" in found
 
 
 def test_a_flag_is_given_once() -> None:
     assert "gpu0: --port: 8502: is given twice, and the last one wins" in judged(with_flag("--port=8502"))
+
+
+def test_a_word_that_is_no_flag_is_not_given_twice() -> None:
+    assert "is given twice" not in judged(with_flag("port"))
+    before = with_flag("max_num_load_retries").changed("command[9]", "--max_num_load_retries=2")
+    assert "is given twice" not in judged(before)
 
 
 def test_the_images_own_script_hands_flags_on_and_its_defaults_may_be_overridden() -> None:
@@ -142,11 +160,15 @@ def test_an_argument_that_is_not_known_in_preview_is_refused_by_resource() -> No
 def test_where_the_version_is_not_known_a_flag_of_any_version_is_accepted() -> None:
     flagged = with_flag("--enable_grpc_healthcheck_service=true")
     assert judged(flagged.changed("image", UNKNOWN)) == ""
-    assert judged(flagged.changed("image", "tensorflow/serving:9.9.9-gpu")) == ""
+    for version in ("9.9.9", "1.9.0"):
+        assert judged(flagged.changed("image", f"tensorflow/serving:{version}-gpu")) == ""
 
 
 def test_a_secret_in_an_argument_is_not_repeated() -> None:
     assert "hunter2-hunter2" not in judged(with_flag("--db_password=hunter2-hunter2"))
+    twice = with_flag("--db_password=hunter2-hunter2").changed("command[9]", "--db_password=hunter2-hunter2")
+    assert "--db_password: (hidden): is given twice" in judged(twice)
+    assert "hunter2-hunter2" not in judged(twice)
     assert "ghp_" not in judged(with_flag(f"ghp_{'a' * 36}"))
 
 

@@ -168,7 +168,7 @@ def test_what_is_missing_is_said_with_what_there_is() -> None:
 
 
 def test_an_instance_with_all_gpus_is_one_container_for_the_nodes_memory() -> None:
-    config = changed(stacks.with_all_gpus(), "nodes[0].memory_mib", 98304 + 1024 + 1024)
+    config = changed(stacks.with_all_gpus(), "nodes[0].memory_mib", 98304 + 2048 + 1024)
     assert stacks.problems(config) == ()
-    (said,) = refusal(changed(config, "nodes[0].memory_mib", 98304 + 1024 + 1023))
-    assert "its containers may use 1 x 98304 (main) + 1024 (Envoy) = 99328 MiB" in said
+    (said,) = refusal(changed(config, "nodes[0].memory_mib", 98304 + 2048 + 1023))
+    assert "its containers may use 1 x 98304 (main) + 2048 (Envoy) = 100352 MiB" in said

@@ -160,6 +160,7 @@ def test_a_pool_cannot_be_called_as_a_part_of_another_is() -> None:
         **config["pools"][0],
         "models": [{"name": "tagger", "path": "/tagger"}],
         "nodes": {"pool": "a100", "replicas": 1, "cpus": 8},
+        "single": True,
     }
     three = changed(config, "pools[0].nodes.replicas", 3)["pools"][0]
     for name, free in (("main-models", False), ("main-service", False), ("main-text", True)):

@@ -60,8 +60,8 @@ ONE_NODE = [
     # memory_fits_the_node
     (
         "nodes[0].memory_mib",
-        4 * 98304 + 1024 + 1023,
-        ["nodes[0].memory_mib: 395263: its containers may use 4 x 98304 (main) + 1024 (Envoy) = 394240 MiB"],
+        4 * 98304 + 2048 + 1023,
+        ["nodes[0].memory_mib: 396287: its containers may use 4 x 98304 (main) + 2048 (Envoy) = 395264 MiB"],
     ),
     # image_is_known
     (
@@ -158,8 +158,8 @@ TWO_NODES = [
     ),
     (
         "nodes[1].memory_mib",
-        2 * 98304 + 4096 + 1024 + 1023,
-        ["nodes[1].memory_mib: 202751: its containers may use 2 x 98304 (main) + 1 x 4096 (text) + 1024"],
+        2 * 98304 + 4096 + 2048 + 1023,
+        ["nodes[1].memory_mib: 203775: its containers may use 2 x 98304 (main) + 1 x 4096 (text) + 2048"],
     ),
 ]
 
@@ -176,7 +176,7 @@ def test_a_node_named_like_another_is_told_wherever_it_is_used() -> None:
 
 
 NEAR_MISSES = [
-    ("nodes[0].memory_mib", 4 * 98304 + 1024 + 1024),
+    ("nodes[0].memory_mib", 4 * 98304 + 2048 + 1024),
     ("nodes[0].driver", "450.80.02"),
     ("nodes[0].driver", "450.80.2"),
     ("images.server", "tensorflow/serving:2.15.1-gpu"),
