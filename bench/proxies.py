@@ -7,7 +7,7 @@ from pathlib import Path
 from bench.clients import Load, require
 from bench.pairs import Candidate, Measured, added, compare, pairs, table
 from bench.part import Part
-from bench.proxy_processes import BODY, DIRECT, HAPROXY, MINIMAL, OURS, Proxy, every_proxy
+from bench.proxy_processes import BODY, DIRECT, HAPROXY, MINIMAL, OURS, QUIET, Proxy, every_proxy
 from toolchain.tools import Toolchain
 
 ROUNDS = 10
@@ -84,7 +84,11 @@ def goals(few: Mapping[str, Measured], many: Mapping[str, Measured]) -> str:
         met = round(measured, 2) >= limit if position == 0 else round(measured, 2) <= limit
         bound = "or more" if position == 0 else "or less"
         said.append(f"{measured:.2f} {what} (wanted: {limit:.2f} {bound}{'' if met else '; missed'})")
-    return f"Ours, over REST: {', '.join(said)}."
+    quiet = pairs(many[QUIET], many[MINIMAL], rate).median
+    return (
+        f"Ours, over REST: {', '.join(said)}. With errors alone in its log it does {quiet:.2f} of the "
+        "minimal one's requests/s, which logs nothing."
+    )
 
 
 def said_of_haproxy(few: Mapping[str, Measured], many: Mapping[str, Measured]) -> str:

@@ -98,7 +98,9 @@ def a_runtime_class_is_on_servers_alone_and_else_absent() -> None:
 
 @case("K6")
 def nobody_gets_gpus_by_a_variable() -> None:
-    unpacked = made(changed(four_gpus(), "pools[0].model_volume", {"image": "registry.example.com/models:1.0.0"}))
+    unpacked = made(
+        changed(four_gpus(), "pools[0].model_volume", {"image": "registry.example.com/models:1.0.0"})
+    )
     (unpacker,) = pod(unpacked["main"])["initContainers"]
     assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"} in unpacker["env"]
     assert "nvidia.com/gpu" not in unpacker["resources"]["limits"]
