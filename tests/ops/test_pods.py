@@ -119,7 +119,7 @@ def test_make_up_of_a_stack_on_kubernetes_watches_its_pods_and_says_why_it_faile
     class FakeStack:
         name = "staging"
 
-        def run(self, *arguments: str) -> int:
+        def explain(self, *arguments: str) -> int:
             happened.append(arguments[0])
             return 3
 
