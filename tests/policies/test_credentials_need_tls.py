@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pack.encrypted import EncryptedText
 
 from components.kubernetes_manifests import objects
 from components.kubernetes_plan import make_kubernetes_plan
@@ -38,6 +39,12 @@ def chain(*filters: object, **more: object) -> dict[str, Any]:
 def listening(*chains: object, **more: object) -> str:
     listener = {"name": "rest", "filter_chains": list(chains), **more}
     return yaml.safe_dump({"resources": [{"@type": "a.Listener", **listener}]})
+
+
+def test_a_file_whose_text_is_secret_is_read_too() -> None:
+    # As where an upload beside it holds a key: the loader in C takes plain texts alone.
+    [found] = violations(RULE, publishing(EncryptedText(listening(chain(JWT)))))
+    assert "travels in the open" in found.message
 
 
 def publishing(text: str) -> Declared:
