@@ -101,7 +101,7 @@ def overload(stage: Stage) -> Traffic:
         (request.outcome, request.start_s - traffic.since_s, request.duration_s) for request in others[:9]
     ]
     answered = len(traffic.all) - len(refused)
-    assert len(traffic.all) > 2 * answered, (len(traffic.all), answered)
+    assert len(traffic.all) > 1.5 * answered, (len(traffic.all), answered)
     assert answered > 0.7 * capacity * _OVERLOAD_S, (answered, capacity)
     longest_refusal = max(request.duration_s for request in refused)
     longest_answer = max(request.duration_s for request in traffic.all if request.outcome == ANSWERED)
