@@ -1,6 +1,7 @@
 """Where everything sits in a node's subnet: one layout, which settings, plan and rules share.
 
-The lower half is the serving network (instances and Envoy), the upper half the front network (Envoy alone).
+The lower half is the serving network (instances and Envoy), the upper half the front network: Envoy, and what
+drains an instance, at the position that the instance has in the other half.
 
 | position in a half | who |
 |---|---|
@@ -56,6 +57,11 @@ def envoy_publisher(serving: IPv4Network) -> IPv4Address:
 def envoy_acceptance(serving: IPv4Network) -> IPv4Address:
     """Where the container sits that has Envoy take its files."""
     return serving[_ENVOY_ACCEPTANCE_HOST]
+
+
+def of_drain(front: IPv4Network, serving: IPv4Network, instance: IPv4Address) -> IPv4Address:
+    """Where the container sits that drains the instance with this address."""
+    return front[int(instance) - int(serving.network_address)]
 
 
 def of_slot(serving: IPv4Network, slot: Slot) -> IPv4Address:

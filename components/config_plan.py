@@ -33,6 +33,27 @@ def config_volume(stack: str, node: str, pool: str) -> str:
     return f"{stack}.{node}-{pool}-config"
 
 
+def front_end_volume(stack: str, node: str) -> str:
+    """The volume with the files of a node's Envoy."""
+    return f"{stack}.{node}-envoy-config"
+
+
+def front_end_config(stack: str, node: str, *, address: IPv4Address, image: str, said: Labels) -> ConfigPlan:
+    """Where the files of a node's Envoy are; `said` are the labels of what stages them there."""
+    return ConfigPlan(
+        name=f"{node}-envoy-config",
+        former_name=None,
+        node=node,
+        pool="",
+        volume=front_end_volume(stack, node),
+        container=f"{stack}.{node}-envoy-publisher",
+        address=address,
+        image=image,
+        volume_labels=labels(stack, {"node": node, "role": "config"}),
+        labels=said,
+    )
+
+
 def config_plan(
     stack: str,
     owner: str,
@@ -42,11 +63,11 @@ def config_plan(
     former: tuple[str, str],
     address: IPv4Address,
     image: str,
-    sizes: Mapping[str, str],
+    told: Mapping[str, str],
 ) -> ConfigPlan:
     """Where the files of a pool's servers on a node are; `former` are the names of both before.
 
-    `sizes` are labels of the container: whenever they change, it is replaced, and no server is.
+    `told` are further labels of the container: whenever they change, it is replaced, and no server is.
     """
     name, before = f"{node}-{pool}", "-".join(former)
     return ConfigPlan(
@@ -60,5 +81,5 @@ def config_plan(
         image=image,
         # Only what never changes under one name: a volume cannot be labelled anew.
         volume_labels=labels(stack, {"node": node, "role": "config"}),
-        labels=labels(stack, {"owner": owner, "node": node, "role": "publisher", "pool": pool, **sizes}),
+        labels=labels(stack, {"owner": owner, "node": node, "role": "publisher", "pool": pool, **told}),
     )

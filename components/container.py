@@ -1,7 +1,10 @@
 """The one place that makes a container: what every container of ours has in common."""
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pulumi
 import pulumi_docker as docker
@@ -14,6 +17,8 @@ _LACKING_AFTER_A_FAILURE = ["networkDatas"]
 # False in the state of a container that a refresh found stopped. It is made anew rather than started: what it
 # was attached to may be gone by then.
 _STOPPED = ["mustRun"]
+# The engine changes these of a container that runs.
+_IN_PLACE = ("cpu_set", "memory", "memory_swap", "restart")
 _TMP = "rw,nosuid,nodev,noexec,size=256m"
 
 
@@ -93,6 +98,32 @@ def make_container(
     """A container with least privilege; its inputs include all that the engine fills in and reads back."""
     return docker.Container(
         resource_name,
+        **_inputs(args),
+        opts=pulumi.ResourceOptions(
+            parent=parent,
+            depends_on=list(depends_on),
+            ignore_changes=list(args.keeps),
+            replace_on_changes=[*_NOT_APPLIED_IN_PLACE, *_LACKING_AFTER_A_FAILURE, *_STOPPED],
+            # The provider asks for it where it wants a replacement itself, but not where we do: the successor
+            # would be made first, and refused for the name that is taken.
+            delete_before_replace=True,
+        ),
+    )
+
+
+def replacing_digest(args: ContainerArgs) -> str:
+    """A digest of all that replaces the container when it changes.
+
+    But for the names of its networks, which may not be known: whoever is on them is replaced with them.
+    """
+    inputs = {name: value for name, value in _inputs(args).items() if name not in _IN_PLACE}
+    inputs["networks_advanced"] = [attachment.address for attachment in args.attachments]
+    text = json.dumps(inputs, default=vars, sort_keys=True)  # the SDK's classes hold what they were given
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _inputs(args: ContainerArgs) -> dict[str, Any]:
+    return dict(  # noqa: C408 - the names of arguments
         name=args.name,
         image=args.image,
         entrypoints=[args.entrypoint],
@@ -153,15 +184,6 @@ def make_container(
         wait=True,
         wait_timeout=args.health.patience_s,
         labels=[docker.ContainerLabelArgs(label=label, value=value) for label, value in args.labels],
-        opts=pulumi.ResourceOptions(
-            parent=parent,
-            depends_on=list(depends_on),
-            ignore_changes=list(args.keeps),
-            replace_on_changes=[*_NOT_APPLIED_IN_PLACE, *_LACKING_AFTER_A_FAILURE, *_STOPPED],
-            # The provider asks for it where it wants a replacement itself, but not where we do: the successor
-            # would be made first, and refused for the name that is taken.
-            delete_before_replace=True,
-        ),
     )
 
 

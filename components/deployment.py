@@ -9,6 +9,7 @@ from components.batching import BatchingConfig, BatchingConfigArgs
 from components.config_plan import ConfigPlan
 from components.config_volume import ConfigVolume, ConfigVolumeArgs, PublishedFile, script
 from components.container import Attachment
+from components.drain import Drain
 from components.envoy import EnvoyFrontEnd, EnvoyFrontEndArgs
 from components.envoy_secrets import Secrets
 from components.gpu_node import GpuNode, GpuNodeArgs
@@ -68,7 +69,8 @@ class ServingDeployment(pulumi.ComponentResource):
         self._placed: dict[str | None, TfServingInstance] = {}
         self._place_instances(plan)
         for node in plan.nodes:
-            self._front_ends[node.name].accept([self._placed[instance.name] for instance in node.instances])
+            placed = [self._placed[instance.name] for instance in node.instances]
+            self._front_ends[node.name].accept(placed, [instance.digest for instance in placed])
         self.outputs = stack_outputs(args.settings, plan)
         self.register_outputs(self.outputs.model_dump())
 
@@ -131,6 +133,10 @@ class ServingDeployment(pulumi.ComponentResource):
                     image=self._nodes[instance.node].images["server"],
                     config=self._configs[instance.node, instance.pool].publisher,
                     follows=placed.get(instance.follows),
+                    drain=Drain(
+                        network=self._nodes[instance.node].front_network,
+                        script=self._front_ends[instance.node].staged,
+                    ),
                 ),
                 self._options(instance.node, *instance.former_names),
             )

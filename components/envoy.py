@@ -87,11 +87,14 @@ class EnvoyFrontEnd(pulumi.ComponentResource):
             }
         )
 
-    def accept(self, instances: Sequence[pulumi.Resource]) -> None:
-        """Have Envoy take its files once these, what they lead to, are well."""
+    def accept(self, instances: Sequence[pulumi.Resource], replaced_by: Sequence[str] = ()) -> None:
+        """Have Envoy take its files once these, what they lead to, are well.
+
+        `replaced_by` are digests of what replaces them.
+        """
         make_container(
             f"{self._name}-acceptance",
-            publisher_container(self._delivery.acceptance()),
+            publisher_container(self._delivery.acceptance(replaced_by)),
             parent=self,
             depends_on=[*self._serves, *instances],
         )

@@ -2,18 +2,19 @@
 
 import hashlib
 import shlex
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pulumi
 
 from components.config_volume import ConfigVolumeArgs, PublishedFile, script
 from components.container import Attachment
+from components.drain import drain_files, ends_drains
 from components.envoy_config import CONFIG_FOLDER, ENVOY_BINARY
 from components.envoy_edge import EDGE_FILES, edge_files, secret_files
 from components.envoy_files import bootstrap_file, envoy_files
 from components.envoy_run import RUN_SCRIPT, end_s, envoy_arguments, wanted_run
-from components.envoy_secrets import Secrets, private_files
+from components.envoy_secrets import CERTIFICATE_DIGEST, Secrets, certificate_digest, private_files
 from components.plan import FrontEndPlan
 from components.settings import STATUS_PORT
 
@@ -52,29 +53,35 @@ class Delivery:
             '((tried == 0)) || fail "Envoy does not take these files; nothing was changed"',
         ]
         # Certificates and keys go with the bootstrap: Envoy reads them again by itself.
-        files = {
-            bootstrap: PublishedFile(text=text),
-            RUN_SCRIPT: PublishedFile(text=script(RUN_SCRIPT)),
-            **private_files(plan, self.secrets),
-        }
+        texts = {bootstrap: text, RUN_SCRIPT: script(RUN_SCRIPT), **drain_files(plan)}
+        files = {name: PublishedFile(text=text) for name, text in texts.items()}
+        files |= private_files(plan, self.secrets)
         staged = [
             f'stage {_FILES} "$volume" {_words(self._envoy)}',
             f'stage_run {_WANTED} {ENVOY_BINARY} "$volume" {_words(self._envoy)}',
         ]
+        digest = certificate_digest(plan, self.secrets)
+        if digest:
+            note = f'note_certificate {_FILES}/{CERTIFICATE_DIGEST} "$volume" {_words(self._envoy)}'
+            rehearsal.append(f'{note} || fail "the volume cannot be written"')
+            staged.insert(0, f'await_certificate {_words(self._envoy)} || fail "Envoy did not take a file"')
         return ConfigVolumeArgs(
             plan=plan.config,
             files=files,
             first=_script(rehearsal),
             then="\n".join([script("envoy_upgrade.sh"), *staged, ""]),
-            then_files={**envoy_files(plan), "envoy.run": wanted_run(plan)},
+            then_files={**envoy_files(plan), "envoy.run": wanted_run(plan), **digest},
             attachments=[Attachment(network=self.network, address=str(plan.config.address))],
             memory_mib=_MEMORY_MIB,
             patience_s=_PATIENCE_S,
             image=self.image,
         )
 
-    def acceptance(self) -> ConfigVolumeArgs:
-        """Waits until Envoy has taken what is staged, in the order in which no request is lost."""
+    def acceptance(self, replaced_by: Sequence[str] = ()) -> ConfigVolumeArgs:
+        """Waits until Envoy has taken what is staged, in the order in which no request is lost.
+
+        `replaced_by` are digests of what replaces the instances: once any was, nobody may be left drained.
+        """
         apply = f'apply "$volume/.next" "$volume" {_words(self._envoy)}'
         # The Envoy before last may have to end first. Where requests take long, `up` does not wait for that.
         patience = _START_S + min(end_s(self.plan), _LONGEST_END_S)
@@ -90,13 +97,16 @@ class Delivery:
             then=_script(
                 [
                     script("envoy_upgrade.sh"),
+                    ends_drains("$volume"),
                     f'{apply} || fail "Envoy did not take the files"',
                     f'{take_over} || fail "another Envoy did not take over"',
                     *unused,
                 ]
             ),
             # Other files, another container: this one must look again.
-            then_files={"wanted": _digest({**envoy_files(self.plan), "envoy.run": wanted_run(self.plan)})},
+            then_files={
+                "wanted": _digest([*envoy_files(self.plan).values(), wanted_run(self.plan), *replaced_by])
+            },
             attachments=[Attachment(network=self.network, address=str(self.plan.acceptance_address))],
             patience_s=_PATIENCE_S + patience,
             image=self.image,
@@ -115,5 +125,5 @@ def _words(values: tuple[object, ...]) -> str:
     return shlex.join(str(value) for value in values)
 
 
-def _digest(files: Mapping[str, str]) -> str:
-    return hashlib.sha256("".join(files.values()).encode()).hexdigest() + "\n"
+def _digest(texts: Sequence[str]) -> str:
+    return hashlib.sha256("".join(texts).encode()).hexdigest() + "\n"

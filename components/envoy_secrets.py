@@ -1,5 +1,6 @@
 """Where secrets are read, and how they get into Envoy's files: as encrypted outputs all the way."""
 
+import hashlib
 from collections.abc import Mapping
 
 import pulumi
@@ -11,6 +12,7 @@ from components.settings import FrontEnd
 
 ENVOY_USER = 101
 """`envoy` in the official image."""
+CERTIFICATE_DIGEST = "certificate"
 _OWN = 0o600
 
 Secrets = Mapping[str, pulumi.Output[str]]
@@ -27,6 +29,18 @@ def private_files(front_end: FrontEndPlan, secrets: Secrets) -> dict[str, Publis
     """What Envoy's listeners read beside their own file; what holds a secret, Envoy alone can read."""
     own = {file.name: _private(file, secrets) for file in secret_files(front_end)}
     return {**{name: PublishedFile(text=text) for name, text in edge_files(front_end).items()}, **own}
+
+
+def certificate_digest(front_end: FrontEndPlan, secrets: Secrets) -> dict[str, pulumi.Output[str]]:
+    """A file that tells a certificate and its key from others; none where nothing is encrypted."""
+    tls = front_end.spec.tls
+    if not tls:
+        return {}
+    both = pulumi.Output.all(secrets[tls.certificate], secrets[tls.private_key])
+    digest: pulumi.Output[str] = both.apply(
+        lambda texts: hashlib.sha256("\n".join(texts).encode()).hexdigest() + "\n"
+    )
+    return {CERTIFICATE_DIGEST: pulumi.Output.secret(digest)}
 
 
 def _private(file: SecretFile, secrets: Secrets) -> PublishedFile:

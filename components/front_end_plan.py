@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 
 from components.config_plan import ConfigPlan
+from components.drain_plan import Drained
 from components.labels import Labels
 from components.model_settings import ServedModel, VersionPolicy
 from components.routing_settings import Balancing, Traffic
@@ -117,6 +118,9 @@ class FrontEndPlan:
     pools: tuple[PoolPlan, ...]
     stop_timeout_s: int
     labels: tuple[tuple[str, str], ...]
+    drained: tuple[Drained, ...] = ()
+    """Instances that may be drained, and what that takes to know."""
+    drain_timeout_s: int = 0
 
     @property
     def leading(self) -> tuple[PoolPlan, ...]:

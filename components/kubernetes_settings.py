@@ -193,10 +193,11 @@ class KubernetesPool(Pool):
             yield Problem(
                 "slots", "is for Docker; on Kubernetes set nodes: {pool: <node pool>, replicas: <n>}"
             )
-        for name in ("sharing", "all_gpus"):
-            if getattr(self, name):
-                message = "is for Docker; on Kubernetes set gpu_resource of the node pool, or nodes.gpus"
-                yield Problem(name, message, True)
+        gpus = "is for Docker; on Kubernetes set gpu_resource of the node pool, or nodes.gpus"
+        pods = "is for Docker; on Kubernetes one pod changes at a time, or more with nodes.surge"
+        for name, message in (("sharing", gpus), ("all_gpus", gpus), ("max_unavailable", pods)):
+            if (value := getattr(self, name)) is True or value > 1:
+                yield Problem(name, message, value)
         if self.renamed_from is not None:
             message = "is for Docker; on Kubernetes add the pool under its new name, then remove the old one"
             yield Problem("renamed_from", message, self.renamed_from)

@@ -58,6 +58,11 @@ def instance_labels(
     )
 
 
+def rollout_labels(pool: Pool) -> dict[str, str]:
+    """How many of a pool's instances may be away at once, as a short label, where that is more than one."""
+    return {"max-unavailable": str(pool.max_unavailable)} if pool.max_unavailable > 1 else {}
+
+
 def _served(pool: Pool, models: Sequence[str]) -> dict[str, str]:
     if pool.models_folder:
         return {"models-folder": pool.models_folder}

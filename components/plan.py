@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 
 from components import addresses
-from components.config_plan import ConfigPlan, config_plan, config_volume
+from components.config_plan import ConfigPlan, config_plan, config_volume, front_end_config
+from components.drain_plan import DrainPlan, drain_plan, drained
 from components.facts import server_version
 from components.front_end_plan import Endpoint, FrontEndPlan, PoolPlan
-from components.labels import instance_labels, labels, node_facts
+from components.labels import instance_labels, labels, node_facts, rollout_labels
 from components.model_plan import ModelPlan, models_of
 from components.model_sizes import size_labels, smallest
 from components.node_settings import Node
@@ -87,7 +88,8 @@ class InstancePlan:
     config_volume: str
     """The volume with its files: `ConfigPlan.volume` of its pool."""
     follows: str | None
-    """The instance that is rolled before this one: a pool changes one at a time."""
+    """The instance that must be back before this one is touched: max_unavailable of a pool may be away."""
+    drain: DrainPlan
     labels: tuple[tuple[str, str], ...]
 
     @property
@@ -201,7 +203,7 @@ class _Builder:
         self.former_nodes = {node.name: node.renamed_from or node.name for node in settings.nodes}
         placed: set[Slot] = set()
         for pool in settings.pools:
-            follows: str | None = None
+            rolled: list[str] = []
             for position, (group, slots) in enumerate(self._shares(pool)):
                 own_name = _own_name(slots[0], pool, pool.name)
                 name = f"{group.node}-{own_name}"
@@ -216,11 +218,11 @@ class _Builder:
                     node=group.node,
                     pool=as_served(pool, position),
                     slots=slots,
-                    follows=follows,
+                    follows=rolled[-pool.max_unavailable] if len(rolled) >= pool.max_unavailable else None,
                 )
                 self.placements[group.node].append(placement)
                 placed.add(slots[0])
-                follows = placement.name
+                rolled.append(placement.name)
 
     def _shares(self, pool: Pool) -> Iterator[tuple[SlotGroup, tuple[Slot, ...]]]:
         """The slots of each instance of a pool, in the order in which the stack file lists them."""
@@ -233,7 +235,7 @@ class _Builder:
 
     def node(self, node: Node) -> NodePlan:
         serving, front = addresses.halves(node.subnet)
-        instances = tuple(self._instances(node, serving))
+        instances = tuple(self._instances(node, serving, front))
         # Without the node's name: when that changes, networks of another name or label would be replaced, and
         # all that is attached to them at once.
         networks = node.network_name or self.stack
@@ -248,16 +250,17 @@ class _Builder:
             network_labels=labels(self.stack, {"role": "network"}),
         )
 
-    def _instances(self, node: Node, subnet: IPv4Network) -> Iterator[InstancePlan]:
+    def _instances(self, node: Node, subnet: IPv4Network, front: IPv4Network) -> Iterator[InstancePlan]:
         placements = self.placements[node.name]
         slots = self.slots[node.name].values()
         sharers = (placement.own_name for placement in placements if placement.pool.sharing)
         shared = addresses.of_sharers(subnet, slots, sharers)
         for placement in sorted(placements, key=_place):
             own = addresses.of_slot(subnet, placement.slots[0])
-            yield self._instance(placement, shared.get(placement.own_name, own))
+            address = shared.get(placement.own_name, own)
+            yield self._instance(placement, address, addresses.of_drain(front, subnet, address))
 
-    def _instance(self, placement: _Placement, address: IPv4Address) -> InstancePlan:
+    def _instance(self, placement: _Placement, address: IPv4Address, drained_at: IPv4Address) -> InstancePlan:
         pool, name = placement.pool, placement.name
         image = self.settings.images.server
         version = server_version(image)
@@ -289,6 +292,7 @@ class _Builder:
             rollout=self.settings.rollout,
             config_volume=config_volume(self.stack, placement.node, pool.name),
             follows=placement.follows,
+            drain=drain_plan(self.stack, self.owner, placement.node, name, drained_at),
             labels=instance_labels(
                 self.stack,
                 owner=self.owner,
@@ -319,7 +323,7 @@ class _Builder:
                 former=(self.former_nodes[node.name], pool.renamed_from or pool.name),
                 address=places[pool.name],
                 image=self.settings.images.server,
-                sizes=size_labels(pool, smallest(slots)),
+                told=size_labels(pool, smallest(slots)) | rollout_labels(pool),
             )
 
     def _front_end(
@@ -344,23 +348,20 @@ class _Builder:
             bind=node.bind or self.settings.front_end.bind,
             serving_address=addresses.front_end(serving),
             front_address=addresses.front_end(front),
-            config=ConfigPlan(
-                name=f"{name}-config",
-                former_name=None,
-                node=node.name,
-                pool="",
-                volume=f"{self.stack}.{name}-config",
-                container=f"{self.stack}.{name}-publisher",
+            config=front_end_config(
+                self.stack,
+                node.name,
                 address=addresses.envoy_publisher(serving),
                 image=self.settings.images.envoy,
-                volume_labels=labels(self.stack, {"node": node.name, "role": "config"}),
-                labels=labels(self.stack, {**said, **told}),
+                said=labels(self.stack, {**said, **told}),
             ),
             acceptance=f"{self.stack}.{name}-acceptance",
             acceptance_address=addresses.envoy_acceptance(serving),
             acceptance_labels=labels(self.stack, {**said, "role": "acceptance"}),
             pools=tuple(pool for pool in pools if pool.endpoints),
             stop_timeout_s=self.settings.rollout.stop_timeout_s,
+            drained=drained((one.name, one.address, one.follows) for one in instances),
+            drain_timeout_s=self.settings.rollout.drain_timeout_s,
             # Its own image is only what it was made from: that of its Envoy is the publisher's, judged there.
             labels=labels(self.stack, {**said, "role": "front-end", "exempt": "pinned-images"}),
         )

@@ -224,6 +224,8 @@ class Pool(Model):
     """One instance with all GPUs of a slot group; a SavedModel computes on the first alone. Not in prod."""
     single: bool = False
     """Its models may be down while their one instance is replaced: required in prod where that is so."""
+    max_unavailable: Annotated[int, Field(ge=1, le=64)] = 1
+    """So many of its instances may be away at once as a change reaches them: the others take their load."""
     batching: Batching | None = None
     """Unset: no batching, each request runs alone."""
     unbatched: bool = False
@@ -256,6 +258,7 @@ class Pool(Model):
         yield from self._requests_fit_a_batch()
         yield from self._one_way_to_take_gpus()
         yield from self._batched_or_not()
+        yield from self._one_stays()
 
     def _models_are_told_apart(self) -> Iterator[Problem]:
         """A server refuses two models of one name; an original that is kept has a name too."""
@@ -317,6 +320,16 @@ class Pool(Model):
         """Both at once say nothing."""
         if self.unbatched and self.batching is not None:
             yield Problem("unbatched", "cannot be combined with batching", True)
+
+    def _one_stays(self) -> Iterator[Problem]:
+        """A pool whose instances are all away at once answers nobody."""
+        count = sum(1 if self.all_gpus else len(group.gpus) for group in self.slots)
+        if 1 < count <= self.max_unavailable:
+            yield Problem(
+                "max_unavailable",
+                f"leaves none of its {count} instances; at most {count - 1}",
+                self.max_unavailable,
+            )
 
     def grpc_threads(self) -> int:
         """gRPC requests that may be in flight; 0 where that is left to a server that does not batch."""

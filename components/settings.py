@@ -145,13 +145,18 @@ class FrontEnd(Model):
         return f"{LOOPBACK}:{self.metrics_port}"
 
 
+LONGEST_DRAIN_S = 600
+
+
 class Rollout(Model):
-    """How a change reaches the instances of a pool: always one after the other."""
+    """How a change reaches the instances of a pool, one after the other or max_unavailable at once."""
 
     stop_timeout_s: Annotated[int, Field(ge=1, le=600)] = 10
     """How long a stopped container may take before it is killed, in seconds."""
     health_interval_s: Annotated[int, Field(ge=1, le=60)] = 5
     """How often an instance is asked whether its models are loaded, in seconds."""
+    drain_timeout_s: Annotated[int, Field(ge=1, le=LONGEST_DRAIN_S)] = 30
+    """How long requests that an instance is at may take to end before it is replaced, in seconds."""
 
 
 class Settings(Model):

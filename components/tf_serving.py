@@ -5,7 +5,15 @@ from dataclasses import dataclass
 import pulumi
 
 from components import flags, server_files
-from components.container import Attachment, ContainerArgs, Health, VolumeMount, make_container
+from components.container import (
+    Attachment,
+    ContainerArgs,
+    Health,
+    VolumeMount,
+    make_container,
+    replacing_digest,
+)
+from components.drain import Drain, drain_container
 from components.plan import GRPC_PORT, REST_PORT, InstancePlan
 from components.probes import PROBE_TIMEOUT_S, serving_probe
 
@@ -16,7 +24,7 @@ class TfServingInstanceArgs:
 
     `follows` is the instance that must be up again before this one is touched, `image` the pull of its image,
     `config` what puts its files (`server_files.py`) into the volume that the plan names: all are only waited
-    for.
+    for. With `drain` the node's Envoy sends nothing to it any more before it is replaced.
     """
 
     plan: InstancePlan
@@ -24,6 +32,7 @@ class TfServingInstanceArgs:
     config: pulumi.Resource | None = None
     follows: pulumi.Resource | None = None
     image: pulumi.Resource | None = None
+    drain: Drain | None = None
 
 
 class TfServingInstance(pulumi.ComponentResource):
@@ -43,12 +52,20 @@ class TfServingInstance(pulumi.ComponentResource):
     ) -> None:
         super().__init__("tf-serving:tf_serving:TfServingInstance", name, None, opts)
         plan = args.plan
-        make_container(
-            f"{name}-server",
-            _container(plan, args.network),
-            parent=self,
-            depends_on=[waited for waited in (args.follows, args.image, args.config) if waited],
-        )
+        server = _container(plan, args.network)
+        # Not an output: what the containers of this instance are replaced by.
+        self.digest = replacing_digest(server)
+        files = [waited for waited in (args.image, args.config) if waited]
+        before = [*files, *([args.follows] if args.follows else [])]
+        if args.drain:
+            drain = make_container(
+                f"{name}-drain",
+                drain_container(plan, args.drain.network, self.digest),
+                parent=self,
+                depends_on=[*before, args.drain.script],
+            )
+            before = [*files, drain]
+        make_container(f"{name}-server", server, parent=self, depends_on=before)
         self.name = pulumi.Output.from_input(plan.name)
         self.rest_target = pulumi.Output.from_input(f"{plan.address}:{REST_PORT}")
         self.grpc_target = pulumi.Output.from_input(f"{plan.address}:{GRPC_PORT}")

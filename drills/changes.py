@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from drills import edits
-from drills.checks import all_answered, between
+from drills.checks import all_answered, between, sent_twice
 from drills.plays import ENOUGH, Play
 from drills.records import share
 from drills.stage import ENVOY_IMAGE, Rate, Stage, Traffic, variant
@@ -17,13 +17,14 @@ _ROLL = 100_000
 
 def batching_change(stage: Stage) -> Traffic:
     """The pool is rolled again and again, as long as the requests last."""
-    before = stage.serving
+    before, twice = stage.serving, sent_twice(stage)
     # So many clients that all of them keep up.
     rate = Rate(rest=500, grpc=150, rest_clients=40, grpc_clients=20)
     with stage.traffic(rate, at_least=_ROLL) as traffic:
         for timeout in (2000, 1000):
             stage.change(edits.batching, timeout)
     all_answered(traffic)
+    assert sent_twice(stage) == twice
     after = stage.serving
     assert {name for name in after if after[name] == before[name]} == {stage.envoy}
     return traffic
@@ -33,15 +34,18 @@ def image_change(stage: Stage) -> Traffic:
     """Another image, and the old one again."""
     first = stage.config["images"]["server"]
     other = variant(stage.engine, first, "other", "SIM_BASE_MS=4")
+    twice = sent_twice(stage)
     with stage.traffic(Rate(), at_least=ENOUGH) as traffic:
         for image in (other, first):
             stage.change(edits.server_image, image)
     all_answered(traffic)
+    assert sent_twice(stage) == twice
     return traffic
 
 
 def slow_start(stage: Stage) -> Traffic:
     """A replaced instance that loads for a while gets nothing before it is loaded."""
+    twice = sent_twice(stage)
     marker = stage.model / "1" / "simulator_load_seconds"
     marker.write_text("4")
     try:
@@ -50,6 +54,7 @@ def slow_start(stage: Stage) -> Traffic:
     finally:
         marker.unlink()
     all_answered(traffic)
+    assert sent_twice(stage) == twice
     return traffic
 
 
@@ -135,14 +140,15 @@ def second_up(stage: Stage) -> Traffic:
 
 
 NOTHING_LOST = "no failed request"
+DRAINED = "and none is sent to a second instance"
 PLAYS = (
     Play(
         number=1,
         title="Batching changed, rolled over four GPUs",
-        holds=f"{NOTHING_LOST}; Envoy stays",
+        holds=f"{NOTHING_LOST}, {DRAINED}; Envoy stays",
         run=batching_change,
     ),
-    Play(number=2, title="Image changed", holds=NOTHING_LOST, run=image_change),
+    Play(number=2, title="Image changed", holds=f"{NOTHING_LOST}, {DRAINED}", run=image_change),
     Play(
         number=3,
         title="Label moved from version 1 to 2",
@@ -161,6 +167,11 @@ PLAYS = (
         holds=f"{NOTHING_LOST}; nothing restarts",
         run=certificate_rotated,
     ),
-    Play(number=12, title="Slow start of a replaced instance", holds=NOTHING_LOST, run=slow_start),
+    Play(
+        number=12,
+        title="Slow start of a replaced instance",
+        holds=f"{NOTHING_LOST}, {DRAINED}",
+        run=slow_start,
+    ),
     Play(number=20, title="Two `up` at once", holds=f"one is refused; {NOTHING_LOST}", run=second_up),
 )

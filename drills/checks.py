@@ -1,6 +1,8 @@
 """What must hold after a drill."""
 
 import math
+import re
+import urllib.request
 from collections.abc import Iterable
 
 from drills.records import ANSWERED, Request, summary
@@ -49,18 +51,18 @@ def is_binomial(hits: int, requests: int, percent: float) -> None:
     assert abs(hits - requests * expected) <= allowed, f"{hits} of {requests}, wanted {percent} %"
 
 
-def failed_for_s(traffic: Traffic) -> float:
-    """From the first failed request to the last one, in seconds."""
-    failed = [request for request in traffic.all if request.outcome != ANSWERED]
-    if not failed:
-        return 0.0
-    return max(request.end_s for request in failed) - min(request.start_s for request in failed)
-
-
 def failing_after_s(traffic: Traffic, moment_s: float) -> float:
     """From a moment to the end of the last failed request, in seconds; 0 where none ended after it."""
     failed = [request.end_s for request in traffic.all if request.outcome != ANSWERED]
     return max([0.0, *(end - moment_s for end in failed)])
+
+
+def sent_twice(stage: Stage) -> int:
+    """Requests that Envoy has sent to a second instance so far: retries, of all pools."""
+    port = int(stage.config["front_end"]["metrics_port"])
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+        text = page.read().decode()
+    return sum(map(int, re.findall(r"^envoy_cluster_upstream_rq_retry{.*} (\d+)$", text, re.MULTILINE)))
 
 
 def healthy(stage: Stage, name: str) -> bool:

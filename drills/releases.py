@@ -16,8 +16,9 @@ _WINDOW_S = 5.0
 _SLOW = ("SIM_BASE_MS=0", "SIM_PER_EXAMPLE_MS=40")
 _CAPACITY = 100
 _OVERLOAD_S = 30
-_REFUSALS = {"503", "429", "UNAVAILABLE", "RESOURCE_EXHAUSTED"}
+_REFUSALS = {"503", "UNAVAILABLE"}
 _IN_TIME_S = 15  # half of what a request may take
+_MEASURED_S = 10
 _RECOVERY_S = 2.0
 
 
@@ -85,6 +86,9 @@ def overload(stage: Stage) -> Traffic:
     slow = variant(stage.engine, SERVER_IMAGE, "slow", *_SLOW)
     stage.change(edits.slow_instances, slow)
     many = Rate(rest=3 * _CAPACITY, grpc=_CAPACITY, rest_clients=240, grpc_clients=80)
+    capacity = _measured_capacity(stage)
+    # A machine with other work to do is slower at all of it.
+    slower = max(1.0, _CAPACITY / capacity)
     with stage.traffic(Rate(rest=10, grpc=10)) as steady:
         with stage.traffic(many) as traffic:
             time.sleep(_OVERLOAD_S)
@@ -96,20 +100,33 @@ def overload(stage: Stage) -> Traffic:
         (request.outcome, request.start_s - traffic.since_s, request.duration_s) for request in others[:9]
     ]
     answered = len(traffic.all) - len(refused)
-    assert answered > 0.7 * _CAPACITY * _OVERLOAD_S, answered
+    assert len(traffic.all) > 2 * answered, (len(traffic.all), answered)
+    assert answered > 0.7 * capacity * _OVERLOAD_S, (answered, capacity)
     longest_refusal = max(request.duration_s for request in refused)
     longest_answer = max(request.duration_s for request in traffic.all if request.outcome == ANSWERED)
-    assert max(longest_refusal, longest_answer) < _IN_TIME_S, (longest_refusal, longest_answer)
+    longest = max(longest_refusal, longest_answer)
+    assert longest < _IN_TIME_S * slower, (longest_refusal, longest_answer, slower)
     recovered = [request for request in steady.all if request.start_s > over + _RECOVERY_S]
     assert recovered
     assert {request.outcome for request in recovered} == {ANSWERED}
     late = [request.end_s - over for request in steady.all if request.outcome != ANSWERED]
+    traffic.seen.append(f"capacity {capacity:.0f} a second")
     traffic.seen.append(
         f"{len(traffic.all) / _OVERLOAD_S:.0f} asked a second, {answered / _OVERLOAD_S:.0f} answered"
     )
     traffic.seen.append(f"longest answer {longest_answer:.2f} s, refusal {longest_refusal:.2f} s")
     traffic.seen.append(f"last refusal {max([0.0, *late]):.1f} s after the end")
     return traffic
+
+
+def _measured_capacity(stage: Stage) -> float:
+    """Requests answered a second where no more are sent than the instances can do at best."""
+    rate = Rate(rest=0.75 * _CAPACITY, grpc=0.25 * _CAPACITY, rest_clients=24, grpc_clients=8)
+    with stage.traffic(rate) as traffic:
+        time.sleep(_MEASURED_S)  # what is measured
+    answered = [request for request in traffic.all if request.outcome == ANSWERED]
+    span_s = max(request.end_s for request in traffic.all) - min(request.start_s for request in traffic.all)
+    return len(answered) / span_s
 
 
 PLAYS = (

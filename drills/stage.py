@@ -90,7 +90,7 @@ class Stage(Drill):
         return {
             name: identity
             for name, identity in self.engine.ids().items()
-            if "-gpu" in name or name == self.envoy
+            if ("-gpu" in name and not name.endswith("-drain")) or name == self.envoy
         }
 
     @property
@@ -184,7 +184,7 @@ class Stage(Drill):
             for process in running.values():
                 process.send_signal(signal.SIGTERM)
             for process in running.values():
-                process.wait(timeout=300)
+                process.wait(timeout=600)
         for protocol in running:
             made.requests[protocol] = [Request.of(line) for line in files[protocol].read_text().splitlines()]
 

@@ -72,7 +72,8 @@ def _out(arguments: Sequence[str]) -> Path | None:
 
 def look(stack: Stack, hosts: Mapping[str, Host]) -> Look:
     """Ask Pulumi, then the engines. Raises UserError where one does not answer: that is not called drift."""
-    exported = json.loads(stack.query("stack", "export"))
+    # Where one file of a container is secret, the state has them all as one secret, and most of them are not.
+    exported = json.loads(stack.query("stack", "export", "--show-secrets"))
     resources = (exported.get("deployment") or {}).get("resources") or []
     declared = [inspection.declared(one) for one in resources if one.get("type") == _CONTAINER]
     found = [*_of_declared(declared, hosts), *_undeclared(stack.name, declared, hosts)]

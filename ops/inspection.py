@@ -16,6 +16,8 @@ from ops.hosts import Host
 _Json = Mapping[str, Any]
 # Where a publisher has its files, and where it puts them on its volume (components/config_volume.py).
 _PUBLISHED, _VOLUME = "/publish/files/", "/volume/"
+_LIST = "/publish/list"
+_SCRIPTS = frozenset((_LIST, *(f"/publish/{name}.sh" for name in ("publish", "first", "then"))))
 # Those that Envoy's stages for the acceptance, which puts them there (components/envoy_files.py).
 _STAGED = re.compile(r"/publish/then/((eds-.*|cds|rds-.*|lds)\.yaml)")
 # A mount: type, source or volume's name, where it is seen, whether it can be written.
@@ -54,8 +56,7 @@ def declared(resource: _Json) -> Container:
     """A container as an exported state has it."""
     inputs: _Json = resource["inputs"]
     named = {one["label"]: one["value"] for one in inputs.get("labels") or ()}
-    uploads = {one["file"]: one.get("content") for one in inputs.get("uploads") or ()}
-    files = {file: text for file, text in uploads.items() if isinstance(text, str)}
+    files, secret = _uploads(inputs.get("uploads") or ())
     on_volume = {there: text for file, text in files.items() if (there := _on_volume(file))}
     return Container(
         name=str(inputs["name"]),
@@ -65,8 +66,32 @@ def declared(resource: _Json) -> Container:
         labels={name: value for name, value in named.items() if isinstance(value, str)},
         mounts=frozenset(_declared_mounts(inputs)),
         files={**files, **on_volume},
-        secret_files=sorted(file for file in uploads if file not in files),
+        secret_files=secret,
     )
+
+
+def _uploads(uploads: Any) -> tuple[dict[str, str], list[str]]:
+    """Texts by their file, and the files that are secret.
+
+    Where one is, the state has all of them as one secret, decrypted. Then only those are texts of which it is
+    known that they are none: scripts, what anybody may read, and what Envoy reads again.
+    """
+    hidden = isinstance(uploads, Mapping)
+    given = json.loads(uploads.get("plaintext", "[]")) if hidden else uploads
+    contents = {one["file"]: one.get("content") for one in given}
+    lines = map(str.split, str(contents.get(_LIST, "")).splitlines())
+    modes = {words[2]: words[0] for words in lines if len(words) == 3}
+    files = {
+        file: text
+        for file, text in contents.items()
+        if isinstance(text, str)
+        and (not hidden or file in _SCRIPTS or _STAGED.fullmatch(file) or _is_open(file, modes))
+    }
+    return files, sorted(file for file in contents if file not in files)
+
+
+def _is_open(file: str, modes: Mapping[str, str]) -> bool:
+    return _PUBLISHED in file and not modes.get(file.removeprefix(_PUBLISHED), "00").endswith("00")
 
 
 def _on_volume(file: str) -> str | None:

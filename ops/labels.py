@@ -3,7 +3,7 @@
 STACK = "tf-serving.stack"
 NODE = "tf-serving.node"
 ROLE = "tf-serving.role"
-ENDING = ("publisher", "acceptance")
+ENDING = ("publisher", "acceptance", "drain")
 """Roles of containers that do their work and end: one that has ended well is well."""
 
 

@@ -301,7 +301,7 @@ def _runs(stack: str, host: Host, node: str, name: str) -> str:
     shown = host.docker("ps", "--all", *filters(stack, node), "--filter", only, "--format", form)
     if shown.code != 0:
         return f"? ({shown.said})"
-    versions, _, state = shown.stdout.strip().partition("\t")
+    versions, _, state = shown.stdout.strip("\n").partition("\t")
     return f"{versions or 'as its list of models says'} ({state})" if state else "no container"
 
 

@@ -89,7 +89,10 @@ _FRONT_END = {
     "delete": "node {node} answers nothing any more",
     "replace": "the ports of {node} are closed for a few seconds, until the new Envoy listens",
 }
-_BESIDE_TRAFFIC = {"publisher": "writes files anew, while the containers that read them run on"}
+_BESIDE_TRAFFIC = {
+    "publisher": "writes files anew, while the containers that read them run on",
+    "drain": "its instance is drained before it is replaced: what it is at ends, and nothing new comes",
+}
 _OTHER_TYPES = {
     (
         "Network",

@@ -281,6 +281,41 @@ ask_less() {
     fi
 }
 
+# How often Envoy's listeners have taken a certificate, by what it said last.
+certificates_taken() {
+    local name sum=0
+    for name in "${!said[@]}"; do
+        [[ $name != *.ssl_context_update_by_sds ]] || sum=$((sum + said[$name]))
+    done
+    echo "$sum"
+}
+
+# note_certificate DIGEST FOLDER ADDRESS PORT: before its files are put there; `await_certificate` comes after. A
+# file says by what digest they go, as nobody here may read them. Where it is the one that FOLDER has a note of,
+# where there is no note yet, or no Envoy that encrypts, nothing is waited for.
+note_certificate() {
+    local digest=$1 note=$2/.certificate address=$3 port=$4 noted=
+    certificates=0
+    ! same "$digest" "$note" || return 0
+    [[ ! -e $note ]] || noted=1
+    cp "$digest" "$note.new" && mv "$note.new" "$note" || return 1
+    if [[ $noted ]] && ask "$address"; then certificates=$(certificates_taken); fi
+}
+
+# await_certificate ADDRESS PORT: until Envoy serves it. It keeps the one from before where it cannot read both files.
+await_certificate() {
+    local address=$1 port=$2
+    ((certificates)) || return 0
+    until ask "$address" && (($(certificates_taken) > certificates)); do
+        if ((SECONDS >= deadline)); then
+            echo "Envoy at $address still serves the certificate from before; its own log says more"
+            return 1
+        fi
+        sleep 0.2
+    done
+    echo "Envoy at $address serves the new certificate"
+}
+
 # stage NEW FOLDER ADDRESS PORT: keeps the files in FOLDER/.next for `apply`. Where no Envoy runs, or none on this
 # folder yet (that of a node that is renamed still does, on another one), they are in use at once.
 stage() {

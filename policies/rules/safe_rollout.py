@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
 
 from pack.models import served
 from pack.rollouts import Autoscaler, Rollout, autoscaler, rollout
@@ -39,15 +38,33 @@ def _makes_room_first(workload: Workload) -> Iterator[Finding]:
 
 
 def _one_after_the_other(stack: Stack, servers: list[Workload]) -> Iterator[Finding]:
-    """Of two servers of a pool one depends on the other: else both are replaced at once."""
+    """Of two servers of a pool one depends on the other: else both are replaced at once.
+
+    A pool may have several such chains, where a label on what publishes its files says how many.
+    """
     depends_on = {resource.urn: resource.depends_on for resource in stack.resources}
     depths = _depths(depends_on)
     for pool, members in _pools(stack, servers).items():
         counted = sorted(members, key=lambda one: (depths[one.urn], one.name))
-        for earlier, later in pairwise(counted):
-            if not _waits_for(later.urn, earlier.urn, depends_on, depths):
+        most = _most_at_once(stack, pool)
+        ends: list[Workload] = []
+        for later in counted:
+            behind = [one for one in ends if _waits_for(later.urn, one.urn, depends_on, depths)]
+            if behind:
+                ends[ends.index(behind[0])] = later
+            elif len(ends) < most:
+                ends.append(later)
+            else:
+                earlier, ends[-1] = ends[-1], later
                 what = f"dependsOn: {earlier.name} is not among what it waits for: both are replaced at once"
-                yield about(later, what, f"depends_on=[{earlier.name}]: servers of {pool} form one chain")
+                chains = "one chain" if most == 1 else f"{most} chains"
+                yield about(later, what, f"depends_on=[{earlier.name}]: servers of {pool} form {chains}")
+
+
+def _most_at_once(stack: Stack, pool: str) -> int:
+    """How many of a pool may be away at once, as the label of what publishes its files says."""
+    labels = (one.label("max-unavailable") for one in stack.workloads if f"pool {one.label('pool')}" == pool)
+    return max((int(said) for said in labels if said and said.isdecimal()), default=1)
 
 
 def _pools(stack: Stack, servers: list[Workload]) -> Mapping[str, list[Workload]]:
@@ -190,7 +207,8 @@ RULES = (
         protects="A change replaces servers one at a time, and at least one of each model stays",
         severity="high",
         steps=(
-            "Docker: delete_before_replace, and each server depends on the one before it in its pool. "
+            "Docker: delete_before_replace, and each server depends on the one before it in its pool (with "
+            "`max_unavailable: n`, on the n-th before it). "
             "Kubernetes: maxSurge 0 and maxUnavailable 1, written out, on nodes whose GPUs are all taken. "
             "Two instances of a model, or say that it may be down."
         ),
@@ -200,6 +218,7 @@ RULES = (
             "https://github.com/kserve/kserve/issues/4618",
         ),
         exempt=(
+            "Several at a time by `tf-serving.max-unavailable: '2'` on what publishes the pool's files. "
             "A front end by the label `tf-serving.exempt: safe-rollout`; a model with one instance by "
             "`tf-serving.single: 'true'` on it. A surge is accepted where the label `tf-serving.pool-gpus` "
             "says that there is room for it."

@@ -93,7 +93,7 @@ def test_of_a_renamed_pool_only_the_batching_and_the_volumes_have_another_name(d
 def test_renaming_a_pool_keeps_every_instance_and_rolls_it_to_another_volume(deploy: Deploy) -> None:
     def containers(config: stacks.Config) -> dict[str, Registered]:
         found = run(deploy, config).of_type(CONTAINER)
-        lasting = [one for one in found if not one.name.endswith(("-publisher", "-acceptance"))]
+        lasting = [one for one in found if not one.name.endswith(("-publisher", "-acceptance", "-drain"))]
         return {one.inputs["name"]: one for one in lasting}
 
     before, after = containers(stacks.two_nodes()), containers(renamed_pool(stacks.two_nodes()))

@@ -21,6 +21,7 @@ from tests.mock_engine import (
     Program,
     Registered,
     computed,
+    uploads,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,7 +62,8 @@ def two_nodes(deploy: Deploy) -> Engine:
 
 
 def instances(engine: Engine) -> list[Registered]:
-    return [found for found in engine.of_type(CONTAINER) if engine.by_urn(found.parent).type == INSTANCE]
+    of_instances = [one for one in engine.of_type(CONTAINER) if engine.by_urn(one.parent).type == INSTANCE]
+    return [found for found in of_instances if found.name.endswith("-server")]
 
 
 def publishers(engine: Engine) -> list[Registered]:
@@ -76,6 +78,10 @@ def acceptances(engine: Engine) -> list[Registered]:
     return [found for found in engine.of_type(CONTAINER) if found.name.endswith("-acceptance")]
 
 
+def drains(engine: Engine) -> list[Registered]:
+    return [found for found in engine.of_type(CONTAINER) if found.name.endswith("-drain")]
+
+
 def node_of(resource: Registered) -> str:
     labels = {pair["label"]: pair["value"] for pair in resource.inputs["labels"]}
     return str(labels["tf-serving.node"])
@@ -86,10 +92,7 @@ def test_the_local_stack_is_four_servers_their_files_and_one_front_end_on_two_ne
         "test.local-envoy",
         "test.local-envoy-acceptance",
         "test.local-envoy-publisher",
-        "test.local-gpu0",
-        "test.local-gpu1",
-        "test.local-gpu2",
-        "test.local-gpu3",
+        *(name for gpu in range(4) for name in (f"test.local-gpu{gpu}", f"test.local-gpu{gpu}-drain")),
         "test.local-main-publisher",
     ]
     assert sorted(found.inputs["name"] for found in local.of_type(VOLUME)) == [
@@ -135,7 +138,7 @@ def test_no_container_gets_more_rights_than_it_needs(two_nodes: Engine) -> None:
         assert found.inputs["securityOpts"] == ["no-new-privileges:true"], found.name
         assert not FORBIDDEN_INPUTS & set(found.inputs), found.name
         writable = [mount["source"] for mount in found.inputs.get("mounts", []) if not mount["readOnly"]]
-        fills = found in [*publishers(two_nodes), *acceptances(two_nodes)]
+        fills = found in [*publishers(two_nodes), *acceptances(two_nodes), *drains(two_nodes)]
         # The front end says what it runs in the one folder of its volume that is not root's alone.
         says = found.inputs["name"].endswith("-envoy")
         assert len(writable) == (1 if fills or says else 0), found.name
@@ -164,7 +167,7 @@ def test_everything_of_a_node_is_on_that_nodes_engine(two_nodes: Engine) -> None
     providers = {found.name: found for found in two_nodes.of_type(PROVIDER)}
     assert set(providers) == {"gpu-01-docker", "gpu-02-docker"}
     placed = [*two_nodes.of_type(CONTAINER), *two_nodes.of_type(NETWORK), *two_nodes.of_type(VOLUME)]
-    assert len(placed) == 7 + 3 + 4 + 3 + 2 * 3
+    assert len(placed) == 7 + 3 + 4 + 3 + 2 * 3 + 5
     for found in placed:
         node = two_nodes.by_urn(found.parent).name if found.type == NETWORK else node_of(found)
         assert found.provider.startswith(f"{providers[f'{node}-docker'].urn}::"), found.name
@@ -177,17 +180,65 @@ def test_a_pool_is_rolled_one_at_a_time_in_the_slot_order_of_the_file(two_nodes:
             for before in map(two_nodes.by_urn, found.dependencies)
             if before.type == CONTAINER and before not in publishers(two_nodes)
         )
-        for found in [*instances(two_nodes), *front_ends(two_nodes)]
+        for found in [*instances(two_nodes), *drains(two_nodes), *front_ends(two_nodes)]
     }
-    assert waits_for == {
+    before = {
         "test.gpu-02-gpu1": [],
         "test.gpu-02-gpu0": ["test.gpu-02-gpu1"],
         "test.gpu-01-gpu2": ["test.gpu-02-gpu0"],
         "test.gpu-01-gpu0": ["test.gpu-01-gpu2"],
         "test.gpu-02-gpu2": [],
+    }
+    assert waits_for == {
+        **{
+            f"{name}-drain": [part for one in earlier for part in (one, f"{one}-drain")]
+            for name, earlier in before.items()
+        },
+        **{name: [f"{name}-drain"] for name in before},
         "test.gpu-01-envoy": [],
         "test.gpu-02-envoy": [],
     }
+
+
+def test_two_of_a_pool_may_be_away_at_once_where_it_says_so(deploy: Deploy) -> None:
+    config = stacks.changed(stacks.two_nodes(), "pools[0].max_unavailable", 2)
+    engine = deploy(program(stacks.settings(config)))
+    waits_for = {
+        found.name: [before.name for before in instances(engine) if before.urn in found.dependencies]
+        for found in drains(engine)
+    }
+    assert waits_for == {
+        "gpu-02-gpu1-drain": [],
+        "gpu-02-gpu0-drain": [],
+        "gpu-01-gpu2-drain": ["gpu-02-gpu1-server"],
+        "gpu-01-gpu0-drain": ["gpu-02-gpu0-server"],
+        "gpu-02-gpu2-drain": [],
+    }
+    for found in instances(engine):
+        own = f"{found.name.removesuffix('-server')}-drain"
+        assert own in {one.name for one in drains(engine) if one.urn in found.dependencies}
+
+
+def test_a_drain_knows_envoy_by_what_is_on_its_volume_and_sits_where_it_can_ask_it(two_nodes: Engine) -> None:
+    found = two_nodes.container("test.gpu-02-gpu2-drain")
+    assert found.inputs["networksAdvanced"] == [{"name": "test-front", "ipv4Address": "172.29.80.152"}]
+    assert [mount["source"] for mount in found.inputs["mounts"]] == ["test.gpu-02-envoy-config"]
+    assert two_nodes.container("test.gpu-02-envoy-publisher").urn in found.dependencies
+
+    def settings(node: str) -> str:
+        published = uploads(two_nodes.container(f"test.{node}-envoy-publisher"))
+        assert "drain() {" in published["/publish/files/drain.sh"]
+        return published["/publish/files/drain.conf"]
+
+    assert settings("gpu-02") == (
+        "envoy 172.29.80.130 9903 9902 30\n"
+        "gpu-02-gpu0 172.29.80.10 172.29.80.17\n"
+        "gpu-02-gpu1 172.29.80.17 -\n"
+        "gpu-02-gpu2 172.29.80.24 -\n"
+    )
+    # One that follows an instance of another node cannot ask that node's Envoy.
+    other = settings("gpu-01").splitlines()
+    assert other[1:] == ["gpu-01-gpu0 172.29.80.10 172.29.80.24", "gpu-01-gpu2 172.29.80.24 -"]
 
 
 def test_an_instance_is_not_touched_before_its_files_are_on_its_volume(two_nodes: Engine) -> None:
@@ -386,6 +437,7 @@ URNS = {
         urn
         for gpu in range(4)
         for urn in (
+            f"tf-serving:tf_serving:TfServingInstance${CONTAINER}::local-gpu{gpu}-drain",
             f"tf-serving:deployment:ServingDeployment$tf-serving:tf_serving:TfServingInstance::local-gpu{gpu}",
             f"tf-serving:tf_serving:TfServingInstance${CONTAINER}::local-gpu{gpu}-server",
         )

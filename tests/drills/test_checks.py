@@ -2,7 +2,7 @@
 
 import pytest
 
-from drills.checks import answered_at_the_end, between, failed_for_s, failing_after_s, is_binomial
+from drills.checks import answered_at_the_end, between, failing_after_s, is_binomial
 from drills.records import ANSWERED, Request
 from drills.stage import Traffic
 
@@ -33,11 +33,6 @@ def test_a_share_that_chance_does_not_explain_is_refused(hits: int, percent: flo
 def test_a_share_of_nothing_is_refused() -> None:
     with pytest.raises(AssertionError):
         is_binomial(0, 0, 0)
-
-
-def test_requests_failed_from_the_start_of_the_first_to_the_end_of_the_last() -> None:
-    assert failed_for_s(_traffic(_request(0))) == 0
-    assert failed_for_s(_traffic(_request(0), _request(1, "503"), _request(2), _request(3, "503"))) == 2.5
 
 
 def test_how_long_requests_went_on_failing_is_counted_from_a_moment() -> None:

@@ -75,7 +75,8 @@ def _moved(pool: PoolPlan, net: str) -> PoolPlan:
         replace(endpoint, address=IPv4Address(f"{net}.{IPv4Address(str(endpoint.address)).packed[3]}"))
         for endpoint in pool.endpoints
     )
-    return replace(pool, endpoints=tuple(endpoints))
+    parts = tuple(_moved(part, net) for part in pool.parts)
+    return replace(pool, endpoints=tuple(endpoints), parts=parts)
 
 
 @dataclass(frozen=True)

@@ -94,10 +94,16 @@ def route_for(listed: Sequence[Any], path: str, headers: Mapping[str, str]) -> A
     """The first route that takes a request, by chance aside: it takes each share of the requests."""
     for route in listed:
         match = route["match"]
-        regex = re.escape(match["prefix"]) + ".*" if "prefix" in match else match["safe_regex"]["regex"]
-        if re.fullmatch(regex, path) and all(_has(headers, wanted) for wanted in match.get("headers", [])):
+        if _leads(match, path) and all(_has(headers, wanted) for wanted in match.get("headers", [])):
             return route
     raise AssertionError(f"no route for {path}")
+
+
+def _leads(match: Mapping[str, Any], path: str) -> bool:
+    if "path" in match:
+        return bool(path == match["path"])
+    regex = re.escape(match["prefix"]) + ".*" if "prefix" in match else match["safe_regex"]["regex"]
+    return re.fullmatch(regex, path) is not None
 
 
 def _has(headers: Mapping[str, str], wanted: Mapping[str, Any]) -> bool:

@@ -4,6 +4,7 @@ import http.client
 import json
 import socket
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -297,11 +298,12 @@ def test_the_log_names_the_instance_and_leaves_out_health_checks(pools: Site) ->
     def logged(route: str, path: str) -> list[dict[str, object]]:
         return [line for line in pools.log_lines() if (line["route"], line["path"]) == (route, path)]
 
-    wait_for("the REST line", lambda: logged("predict:bert", path) != [])
-    wait_for("the gRPC line", lambda: logged("grpc:resnet", PREDICT) != [])
-    [rest] = logged("predict:bert", path)
+    wait_for("the REST line", lambda: logged("prediction:bert", path) != [])
+    # There are lines of others: the last one is this one once it is there.
+    lines = partial(logged, "grpc:resnet", PREDICT)
+    wait_for("the gRPC line", lambda: [line["instance"] for line in lines()][-1:] == [served_by])
+    [rest] = logged("prediction:bert", path)
     assert (rest["instance"], rest["listener"], rest["status"]) == (answer.served_by, "rest", 200)
-    assert logged("grpc:resnet", PREDICT)[-1]["instance"] == served_by
     assert not [line for line in pools.log_lines() if line["path"] == "/healthz"]
 
 

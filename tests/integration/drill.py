@@ -95,6 +95,7 @@ class Drill:
         configs = [config for node in plan.nodes for config in (*node.configs, node.front_end.config)]
         published = {config.container for config in configs}
         published |= {node.front_end.acceptance for node in plan.nodes}
+        published |= {instance.drain.container for instance in plan.instances}
         wanted = {instance.container for instance in plan.instances}
         wanted |= {node.front_end.container for node in plan.nodes}
         healthy = self.engine.run("ps", "--filter", "health=healthy", "--format", "{{.Names}}").split()

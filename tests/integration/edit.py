@@ -15,7 +15,8 @@ REMOVED = object()
 FRONT = "here-envoy-proxy"
 FACTS = {"here-envoy-config-publisher": "replaced"}
 """What a change of what is known of the node does."""
-FILES = {"here-envoy-config-publisher": "replaced", "here-envoy-acceptance": "replaced"}
+ACCEPTANCE = "here-envoy-acceptance"
+FILES = {"here-envoy-config-publisher": "replaced", ACCEPTANCE: "replaced"}
 """What a change of Envoy's files does."""
 FIRST = "here-first-config-publisher"
 """Of the first pool, once it is renamed."""
@@ -69,7 +70,7 @@ class PoolEdit:
         }
         name = ", ".join(self.values)
         publishes = {publisher(lane): "replaced"} if self.publishes else {}
-        does = {server(lane): self.does} if self.does else {}
+        does = rolled(lane) if self.does == "replaced" else {server(lane): self.does} if self.does else {}
         files = {**(FILES if self.routes else {}), **(FACTS if self.of_the_node else {})}
         return Edit(name, values, {**does, **publishes, **files}, {instance(lane): self.shows})
 
@@ -77,6 +78,17 @@ class PoolEdit:
 def instance(gpu: int) -> str:
     """The container on a GPU."""
     return f"here-gpu{gpu}"
+
+
+def rolled(*gpus: int) -> dict[str, str]:
+    """Servers that are replaced, each drained before; then Envoy's endpoints are looked at."""
+    containers = [named(gpu) for gpu in gpus for named in (server, drain)]
+    return dict.fromkeys([*containers, ACCEPTANCE], "replaced")
+
+
+def drain(gpu: int) -> str:
+    """What drains the server on a GPU."""
+    return f"{instance(gpu)}-drain"
 
 
 def publisher(lane: int) -> str:
@@ -93,6 +105,6 @@ def resource_of(container: str) -> str:
     """The Pulumi resource of a container."""
     if container.endswith("-publisher"):
         return f"{container.removesuffix('-publisher')}-config-publisher"
-    if container.endswith("-acceptance"):
+    if container.endswith(("-acceptance", "-drain")):
         return container
     return FRONT if container == PROXY else f"{container}-server"

@@ -28,8 +28,10 @@ from tests.integration.edit import (
     Edit,
     Ground,
     PoolEdit,
+    drain,
     instance,
     publisher,
+    rolled,
     server,
 )
 from tests.integration.small_stack import uuid
@@ -208,7 +210,7 @@ def _stack_edits(ground: Ground) -> list[list[Edit]]:
 
 
 def _edits_of_all(ground: Ground) -> list[Edit]:
-    servers = {server(gpu): "replaced" for gpu, _ in enumerate(LANES)}
+    servers = rolled(*range(len(LANES)))
     publishers = {publisher(lane): "replaced" for lane, _ in enumerate(LANES)}
     everything = {**servers, **FILES, FRONT: "replaced"}
 
@@ -244,7 +246,7 @@ def _edits_of_all(ground: Ground) -> list[Edit]:
         Edit(
             "all_gpus",
             {"pools[0].all_gpus": True},
-            {server(0): "replaced"},
+            rolled(0),
             {instance(0): labelled("all-gpus", "true")},
         ),
         Edit(
@@ -272,6 +274,18 @@ def _edits_of_all(ground: Ground) -> list[Edit]:
             {**of_servers(stop), PROXY: stop},
         ),
         Edit("health_interval_s", {"rollout.health_interval_s": 2}, servers, of_servers(interval)),
+        Edit(
+            "drain_timeout_s",
+            {"rollout.drain_timeout_s": 29},
+            FACTS,
+            {PROXY: in_file("/config/drain.conf", " 29\n")},
+        ),
+        Edit(
+            "max_unavailable",
+            {"pools[1].max_unavailable": 2},
+            {publisher(1): "replaced"},
+            {"here-two-publisher": labelled("max-unavailable", "2")},
+        ),
     ]
 
 
@@ -280,7 +294,7 @@ def _renamed_pool() -> Edit:
         "pool name",
         {"pools[0].name": "first", "pools[0].renamed_from": "one"},
         {
-            server(0): "replaced",
+            **rolled(0),
             **FILES,
             "here-first-config-volume": "replaced",
             FIRST: "replaced",
@@ -303,7 +317,7 @@ def _renamed_model() -> Edit:
     return Edit(
         "model name",
         {"pools[0].models[0].name": "renamed"},
-        {server(0): "replaced", FIRST: "replaced", **FILES},
+        {**rolled(0), FIRST: "replaced", **FILES},
         {instance(0): _in_models('"renamed"'), PROXY: in_file(_ROUTES, "renamed")},
     )
 
@@ -314,7 +328,7 @@ def _second_model(ground: Ground) -> Edit:
     return Edit(
         "a second model, with an optimized form",
         {"pools[1].models[1]": {"name": "second", "path": path, "optimized": optimized}},
-        {server(1): "replaced", publisher(1): "replaced", **FILES},
+        {**rolled(1), publisher(1): "replaced", **FILES},
         {
             instance(1): _in_models('"second_original"'),
             PROXY: in_file(_ROUTES, "second_original"),
@@ -327,7 +341,7 @@ def _models_folder(ground: Ground) -> Edit:
     return Edit(
         "models_folder",
         {"pools[2].models_folder": folder},
-        {server(2): "replaced", publisher(2): "replaced"},
+        {**rolled(2), publisher(2): "replaced"},
         {instance(2): each(mounted(folder), _in_models('base_path: "/models/half_plus_two"'))},
     )
 
@@ -336,26 +350,26 @@ def _slot_edits() -> list[list[Edit]]:
     added = Edit(
         "a slot is added",
         {"pools[0].slots[0].gpus": [0, 3], "pools[0].all_gpus": False},
-        {server(0): "replaced", server(3): "created", FIRST: "replaced", **FILES},
+        {**rolled(0), server(3): "created", drain(3): "created", FIRST: "replaced", **FILES},
         {instance(3): _in_models('"renamed"'), PROXY: in_file(_PAGES, "here-gpu3")},
     )
-    reordered = Edit("the order of slots", {"pools[0].slots[0].gpus": [3, 0]}, {})
+    reordered = Edit("the order of slots", {"pools[0].slots[0].gpus": [3, 0]}, FACTS)
     no_batching = Edit(
         "no batching",
         {"pools[1].batching": REMOVED},
-        {server(1): "replaced", publisher(1): "replaced"},
+        {**rolled(1), publisher(1): "replaced"},
         {instance(1): lacks(argument("--enable_batching=true"))},
     )
     moved = Edit(
         "a slot of another pool",
         {"pools[0].slots[0].gpus": [0], "pools[1].slots[0].gpus": [3, 1]},
-        {server(3): "replaced", FIRST: "replaced", publisher(1): "replaced", **FILES},
+        {**rolled(3), FIRST: "replaced", publisher(1): "replaced", **FILES},
         {instance(3): _in_models('"two"')},
     )
     removed = Edit(
         "a slot is removed",
         {"pools[1].slots[0].gpus": [1]},
-        {server(3): "deleted", publisher(1): "replaced", **FILES},
+        {server(3): "deleted", drain(3): "deleted", publisher(1): "replaced", **FILES},
         {PROXY: lacks(in_file(_PAGES, "here-gpu3"))},
     )
     return [[added], [reordered, no_batching], [moved], [removed]]
@@ -364,7 +378,7 @@ def _slot_edits() -> list[list[Edit]]:
 def _network_edits(ground: Ground) -> list[Edit]:
     does = dict.fromkeys(
         [
-            *(server(gpu) for gpu, _ in enumerate(LANES)),
+            *rolled(*range(len(LANES))),
             *(FIRST, publisher(1), publisher(2)),
             *(FRONT, *FILES, "here-serving", "here-front"),
         ],

@@ -164,4 +164,4 @@ def test_a_rolling_change_that_is_killed_between_two_containers_is_finished_by_t
     prepare_as_make_up_does(drill)
     drill.up()
     after = drill.engine.ids()
-    assert {name for name in after if after[name] == before[name]} == {FRONT}
+    assert {name for name in after if after[name] == before[name]} == {FRONT, f"{FRONT}-publisher"}

@@ -207,12 +207,12 @@ def test_a_batching_change_rolls_one_instance_at_a_time_and_loses_no_request(
         predict.Load(lambda: predict.over_grpc(deployed.grpc_port), clients=2) as over_grpc,
     ):
         changed = project.up(STACK)
-    assert (changed.code, changed.changes().get("replaced")) == (0, 4 + 1), changed.output
+    assert (changed.code, changed.changes().get("replaced")) == (0, 4 + 4 + 1 + 1), changed.output
     assert set(rest.outcomes) == {"answered"}, rest.outcomes
     assert set(over_grpc.outcomes) == {"answered"}, over_grpc.outcomes
     after = engine.ids()
     front_end = deployed.plan.nodes[0].front_end.container
-    kept = {front_end, f"{front_end}-publisher", f"{front_end}-acceptance"}
+    kept = {front_end, f"{front_end}-publisher"}
     assert {name for name in after if after[name] == before[name]} == kept
     assert {config.container for config in deployed.plan.nodes[0].configs} <= after.keys()
     assert _fewest_healthy(engine, since, [instance.container for instance in deployed.plan.instances]) == 3

@@ -95,7 +95,10 @@ def _leaks(texts: dict[str, str]) -> list[tuple[str, str]]:
 
 def test_a_nodes_engine_is_its_own_whatever_the_shell_says(deployed: Deployed, engine: DockerCli) -> None:
     of_envoy = ("envoy", "envoy-publisher", "envoy-acceptance")
-    wanted = {f"{STACK}.here-{name}" for name in ("gpu0", "gpu1", "main-publisher", *of_envoy)}
+    wanted = {
+        f"{STACK}.here-{name}"
+        for name in ("gpu0", "gpu0-drain", "gpu1", "gpu1-drain", "main-publisher", *of_envoy)
+    }
     assert engine.names("container") == wanted
     assert deployed.project.up(STACK, "--refresh", "--expect-no-changes").code == 0
 
@@ -117,7 +120,7 @@ def test_the_state_its_history_and_the_outputs_hold_no_secret(deployed: Deployed
 
 def test_containers_images_and_networks_hold_no_secret(deployed: Deployed, engine: DockerCli) -> None:
     texts = {name: engine.run("inspect", name) for name in engine.names("container")}
-    assert len(texts) == 6
+    assert len(texts) == 8
     for name in sorted(texts):
         pid = int(engine.run("inspect", "--format", "{{.State.Pid}}", name))
         if pid:  # a publisher has ended
@@ -246,6 +249,7 @@ def test_a_new_certificate_and_key_replace_no_server_and_not_envoy(edge: Deploye
     up = edge.project.up("edge")
     assert up.code == 0, up.output[-3000:]
     assert _leaks({"up": up.output}) == []
+    assert "serves the new certificate" in engine.run("logs", "edge.here-envoy-publisher")
     wait_for("the new one", lambda: _asked(edge.config, "second", renewed) == 200)
     wait_for("the old key is out", lambda: _asked(edge.config, "second", API_KEY) == 403)
     assert identities() == before
@@ -253,14 +257,16 @@ def test_a_new_certificate_and_key_replace_no_server_and_not_envoy(edge: Deploye
 
 
 def test_files_that_nobody_compares_as_they_are_secret_are_known_by_name(edge: Deployed) -> None:
-    state = json.loads(edge.project.pulumi("stack", "export", "--stack", "edge").output)
+    exported = edge.project.pulumi("stack", "export", "--show-secrets", "--stack", "edge")
+    state = json.loads(exported.output)
     [publisher] = [
         declared(one)
         for one in state["deployment"]["resources"]
         if one.get("inputs", {}).get("name") == "edge.here-envoy-publisher"
     ]
-    secret = ("api-keys.yaml", "tls.crt", "tls.key")
-    assert publisher.secret_files == [f"/publish/files/{name}" for name in secret]
+    secret = ("files/api-keys.yaml", "files/tls.crt", "files/tls.key", "then/certificate")
+    assert publisher.secret_files == [f"/publish/{name}" for name in secret]
+    assert {"/volume/cds.yaml", "/volume/lds.yaml"} <= set(publisher.files)
 
 
 def test_a_key_is_on_envoys_volume_alone_and_leaves_it_when_nobody_uses_it_any_more(

@@ -28,7 +28,7 @@ def _serving(engine: DockerCli) -> set[str]:
     running = engine.run(
         "ps", "--filter", f"label=tf-serving.stack={STACK}", "--format", "{{.Names}}"
     ).split()
-    return {name for name in running if not name.endswith(("-publisher", "-acceptance"))}
+    return {name for name in running if not name.endswith(("-publisher", "-acceptance", "-drain"))}
 
 
 @pytest.mark.integration

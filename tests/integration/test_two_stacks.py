@@ -96,7 +96,8 @@ def test_another_program_reads_each_stack_as_it_is_deployed(both: Both, tmp_path
 def test_a_change_of_one_stack_reaches_no_container_of_the_other(both: Both) -> None:
     others = both.ids(SECOND)
     both.configs[FIRST]["pools"][0]["log_level"] = "error"
-    assert both.up(FIRST)["replaced"] == 2
+    # Two servers, what drains each, and what sees that nobody is left drained.
+    assert both.up(FIRST)["replaced"] == 2 + 2 + 1
     assert both.ids(SECOND) == others
 
 
@@ -104,8 +105,8 @@ def test_a_renamed_pool_is_rolled_to_another_volume_and_keeps_the_urns_of_its_in
     ids, urns = both.ids(FIRST), both.urns(FIRST)
     pool = both.configs[FIRST]["pools"][0]
     pool |= {"name": "other", "renamed_from": "main"}
-    # Two servers, what brings Envoy its files, the volume and what fills it.
-    assert both.up(FIRST).get("replaced") == 6
+    # Two servers, what drains each, what brings Envoy its files, the volume and what fills it.
+    assert both.up(FIRST).get("replaced") == 8
     assert ids.keys() ^ both.ids(FIRST).keys() == {"first.here-main-publisher", "first.here-other-publisher"}
     assert _volumes(both, FIRST) == {"first.here-envoy-config", "first.here-other-config"}
     renamed = ("config", "config-volume", "config-publisher")
@@ -128,14 +129,15 @@ def test_a_renamed_node_is_rolled_one_instance_at_a_time_and_leaves_no_orphan(bo
     config["nodes"][0] |= {"name": "there", "renamed_from": "here"}
     config["pools"][0]["slots"][0]["node"] = "there"
     with both.engine.lives() as lives:
-        assert both.up(FIRST).get("replaced") == 3 + 2 + 3
-    assert [life for life in lives if "gpu" in life[0]] == [
+        assert both.up(FIRST).get("replaced") == 3 + 2 + 2 + 3
+    assert [life for life in lives if "gpu" in life[0] and not life[0].endswith("-drain")] == [
         ("first.here-gpu0", "die"),
         ("first.there-gpu0", "health_status: healthy"),
         ("first.here-gpu1", "die"),
         ("first.there-gpu1", "health_status: healthy"),
     ]
-    there = ("gpu0", "gpu1", "envoy", "envoy-publisher", "envoy-acceptance", "other-publisher")
+    instances = ("gpu0", "gpu1", "gpu0-drain", "gpu1-drain")
+    there = (*instances, "envoy", "envoy-publisher", "envoy-acceptance", "other-publisher")
     assert both.ids(FIRST).keys() == {f"first.there-{name}" for name in there}
     assert _volumes(both, FIRST) == {"first.there-envoy-config", "first.there-other-config"}
     assert (both.ids(SECOND), both.engine.names("network")) == (others, networks)

@@ -162,16 +162,28 @@ def test_a_publishers_files_are_looked_for_on_its_volume_too() -> None:
 
 def test_envoys_files_are_looked_for_on_its_volume_and_secret_ones_are_named() -> None:
     staged = ("eds-rest-main.yaml", "cds.yaml", "rds-rest.yaml", "lds.yaml", "wanted")
-    secret = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270", "ciphertext": "v1:x"}
+    listed = "0644 - bootstrap-1.yaml\n0600 101 tls.key\n"
     uploads = [
-        *({"file": f"/publish/then/{name}", "content": name} for name in staged),
-        {"file": "/publish/files/tls.key", "content": secret},
+        *({"file": f"/publish/then/{name}", "content": name} for name in (*staged, "certificate")),
+        {"file": "/publish/list", "content": listed},
+        {"file": "/publish/files/bootstrap-1.yaml", "content": "bootstrap"},
+        {"file": "/publish/files/tls.key", "content": "a key"},
     ]
-    publisher = {**RESOURCE, "inputs": {**RESOURCE["inputs"], "uploads": uploads}}
+    # As Pulumi has a list in which one text is secret, and shows it to who may see secrets.
+    sealed = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270"}
+    shown = {**sealed, "plaintext": json.dumps(uploads)}
+    publisher = {**RESOURCE, "inputs": {**RESOURCE["inputs"], "uploads": shown}}
     known = inspection.declared(publisher)
     on_volume = {file: text for file, text in known.files.items() if file.startswith("/volume/")}
-    assert on_volume == {f"/volume/{name}": name for name in staged if name != "wanted"}
-    assert known.secret_files == ["/publish/files/tls.key"]
+    assert on_volume == {
+        **{f"/volume/{name}": name for name in staged if name != "wanted"},
+        "/volume/bootstrap-1.yaml": "bootstrap",
+    }
+    assert known.secret_files == [
+        "/publish/files/tls.key",
+        "/publish/then/certificate",
+        "/publish/then/wanted",
+    ]
     text = report("prod", Look(0, "", [], 1, [("prod.gpu-01-envoy-publisher", "/publish/files/tls.key")]))
     assert text.startswith("No drift")
     assert "Not compared, as they are secret: prod.gpu-01-envoy-publisher:/publish/files/tls.key.\n" in text
@@ -195,7 +207,7 @@ class FakeStack(Stack):
     answer: tuple[int, str] = (0, "")
 
     def query(self, *arguments: str) -> str:
-        assert arguments == ("stack", "export")
+        assert arguments == ("stack", "export", "--show-secrets")
         return json.dumps({"deployment": {"resources": [RESOURCE, {"type": "pulumi:pulumi:Stack"}]}})
 
     def heard(self, *arguments: str) -> tuple[int, str]:

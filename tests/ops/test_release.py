@@ -30,8 +30,12 @@ class Node(Host):
         assert command[:2] == ["ls", "-1"]
         return Result(0, self.folders, "") if self.folders else Result(255, "", "no route")
 
-    def docker(self, *_arguments: str) -> Result:
-        return Result(0, "", "")
+    def docker(self, *arguments: str) -> Result:
+        """A container on the first GPU that was started for version 2, and one on the second."""
+        ran = {"local-gpu0": f"{MODEL}=2\trunning\n", "local-gpu1": "\texited\n"}
+        return Result(
+            0, next((ran[name] for name in ran if f"label=tf-serving.instance={name}" in arguments), ""), ""
+        )
 
 
 @dataclass
@@ -213,8 +217,10 @@ def test_status_tells_what_the_file_says(world: World, capsys: pytest.CaptureFix
     assert world.run("main --status") == 0
     said = capsys.readouterr().out
     assert f"a release of {MODEL} in pool main to version 2 is under way, 1 of 4 instances moved" in said
-    wanted = [line.split()[2] for line in said.splitlines() if line.strip().startswith("local-gpu")]
-    assert wanted == [f"{MODEL}=2", *[f"{MODEL}=1"] * 3]
+    rows = [line.split(maxsplit=3) for line in said.splitlines() if line.strip().startswith("local-gpu")]
+    assert [row[2] for row in rows] == [f"{MODEL}=2", *[f"{MODEL}=1"] * 3]
+    others = ["as its list of models says (exited)", "no container", "no container"]
+    assert [row[3].strip() for row in rows] == [f"{MODEL}=2 (running)", *others]
 
 
 def test_on_kubernetes_it_says_what_to_do_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,6 +66,17 @@ def test_a_chain_may_lead_by_way_of_something_else() -> None:
     assert "gpu1: dependsOn" in judged(server(0), publisher(), server(1).after("publisher"))
 
 
+def test_as_many_chains_are_accepted_as_the_pools_publisher_says() -> None:
+    several = publisher().labelled(pool="main", max_unavailable="2")
+    two_chains = [server(0), server(1), server(2).after("gpu0"), server(3).after("gpu1")]
+    assert judged(*two_chains, several) == ""
+    assert "gpu1: dependsOn: gpu0 is not among" in judged(*two_chains, publisher().labelled(pool="main"))
+    assert "gpu1: dependsOn" in judged(*two_chains, several.labelled(pool="other"))
+    three_chains = [server(0), server(1), server(2), server(3).after("gpu0")]
+    assert "gpu2: dependsOn: gpu1 is not among what it waits for" in judged(*three_chains, several)
+    assert "servers of pool main form 2 chains" in judged(*three_chains, several)
+
+
 def test_the_order_in_which_they_are_declared_does_not_matter() -> None:
     assert judged(*reversed(chain(4))) == ""
 

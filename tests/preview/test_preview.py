@@ -33,7 +33,7 @@ def test_prod_previews_with_no_access_to_its_host(project: Project) -> None:
     assert config["nodes"][0]["docker"]["endpoint"].startswith("ssh://")
     project.write_stack("prod", config)
     planned = project.preview("prod")
-    assert (planned.code, planned.changes()) == (0, {"to create": 26}), planned.output
+    assert (planned.code, planned.changes()) == (0, {"to create": 30}), planned.output
 
 
 def test_two_nodes_preview_with_a_front_end_and_a_provider_for_each(project: Project) -> None:
@@ -77,4 +77,4 @@ def test_a_preview_started_in_another_folder_is_the_same(project: Project, tmp_p
     here = project.preview("test")
     arguments = ("preview", "--stack", "test", "--cwd", str(project.folder))
     there = project.pulumi(*arguments, check=False, cwd=tmp_path)
-    assert there.changes() == here.changes() == {"to create": 26}
+    assert there.changes() == here.changes() == {"to create": 30}

@@ -107,7 +107,9 @@ def test_the_status_page_shows_nothing_but_statistics_and_changes_nothing(plan: 
     [status] = bootstrap(plan)["static_resources"]["listeners"]
     assert status["address"]["socket_address"]["port_value"] == 9903
     routes = [value for key, value in values(status) if key == "routes"]
-    [[page]] = routes
-    assert page["match"]["path"] == "/taken"
-    assert {"name": ":method", "string_match": {"exact": "GET"}} in page["match"]["headers"]
-    assert page["route"]["prefix_rewrite"].startswith("/stats?filter=")
+    [pages] = routes
+    targets = {page["match"]["path"]: page["route"]["prefix_rewrite"].partition("?")[0] for page in pages}
+    assert targets == {"/taken": "/stats", "/hosts": "/clusters"}
+    for page in pages:
+        for name, value in ((":method", "GET"), (":path", page["match"]["path"])):
+            assert {"name": name, "string_match": {"exact": value}} in page["match"]["headers"]

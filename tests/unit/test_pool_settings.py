@@ -25,6 +25,11 @@ def beside(name: str) -> stacks.Config:
 
 
 REFUSED = [
+    # one_stays
+    (
+        changed(one_node(), f"{POOL}.max_unavailable", 4),
+        f"{POOL}.max_unavailable: 4: leaves none of its 4 instances; at most 3",
+    ),
     # splitting_says_into_what
     (
         batching(enable_large_batch_splitting=True),
@@ -99,6 +104,8 @@ REFUSED = [
 ]
 
 ACCEPTED = [
+    changed(one_node(), f"{POOL}.max_unavailable", 3),
+    changed(stacks.with_all_gpus(), f"{POOL}.max_unavailable", 5),
     batching(enable_large_batch_splitting=True, max_execution_batch_size=8),
     batching(enable_large_batch_splitting=True, max_execution_batch_size=32),
     batching(enable_large_batch_splitting=True, max_execution_batch_size=16, allowed_batch_sizes=[]),

@@ -7,7 +7,7 @@ import pytest
 from components import server_files
 from components.front_end_plan import FrontEndPlan
 from components.plan import InstancePlan
-from tests import stacks
+from tests import kubernetes_stacks, stacks
 from tests.envoy.reading import clusters, route_for, routes
 from tests.stacks import Config, changed, one_node, plan, refusal, without
 
@@ -248,3 +248,13 @@ def test_a_pool_and_one_that_helps_it_are_not_released() -> None:
     assert refusal(config) == [
         "pools[1].release: not while it helps pool main (traffic); take that out first"
     ]
+
+
+def test_on_kubernetes_versions_change_in_place() -> None:
+    config = kubernetes_stacks.four_gpus()
+    config["pools"][0]["models"][0]["versions"] = {"specific": [1]}
+    name = config["pools"][0]["models"][0]["name"]
+    said = {"new_versions": "replace", "release": {"model": name, "version": 2, "moved": 0}}
+    lines = refusal(changed(config, POOL, {**config["pools"][0], **said}))
+    assert {line.partition(": ")[0] for line in lines} >= {f"{POOL}.release", f"{POOL}.new_versions"}
+    assert all("(traffic.canary)" in line for line in lines if line.startswith((f"{POOL}.r", f"{POOL}.n")))
