@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pack.encrypted import EncryptedText
 
 from components.kubernetes_manifests import objects
 from components.kubernetes_plan import make_kubernetes_plan
@@ -51,6 +52,12 @@ def test_whoever_asks_for_credentials_in_the_open_is_refused(asked: dict[str, An
     named = f"publisher: {FILE}: listener rest: {asked['name']}: travels in the open"
     assert found.message.startswith(f"{named}\n  Fix: give its filter chain a transport_socket for TLS")
     assert messages(RULE, publishing(listening(chain(asked, transport_socket=TLS)))) == []
+
+
+def test_a_file_that_is_a_secret_is_read_like_any() -> None:
+    secret = EncryptedText(listening(chain(JWT)))
+    assert "travels in the open" in "".join(messages(RULE, publishing(secret)))
+    assert messages(RULE, publishing(EncryptedText(listening(chain(JWT, transport_socket=TLS))))) == []
 
 
 def test_what_asks_for_nothing_may_be_open() -> None:
