@@ -41,6 +41,12 @@ def listening(*chains: object, **more: object) -> str:
     return yaml.safe_dump({"resources": [{"@type": "a.Listener", **listener}]})
 
 
+def test_a_file_whose_text_is_secret_is_read_too() -> None:
+    # As where an upload beside it holds a key: the loader in C takes plain texts alone.
+    [found] = violations(RULE, publishing(EncryptedText(listening(chain(JWT)))))
+    assert "travels in the open" in found.message
+
+
 def publishing(text: str) -> Declared:
     return publisher().changed("uploads", [{"file": FILE, "content": text}])
 
