@@ -37,7 +37,6 @@ from pack.rule import Params
 from tests.policies.server import request, server, whole
 
 _ROUNDS = 3
-_ROUNDS_OF_100 = 2  # more would be a quarter of an hour
 _FLEETS = (10, 100, 1000)
 _MOST_GROWTH = 13  # 10 is linear; caches that no longer hold a whole fleet cost some
 _MOST_OF_EMPTY = 1.15
@@ -134,8 +133,7 @@ def preview(nodes: int, toolchain: Toolchain) -> Iterator[str]:
         }
         for each in once.values() if nodes < 100 else ():  # warms caches
             each()
-        count = _ROUNDS if nodes < 100 else _ROUNDS_OF_100
-        rounds = [{name: each() for name, each in once.items()} for _ in range(count)]
+        rounds = [{name: each() for name, each in once.items()} for _ in range(_ROUNDS)]
     yield "| pack | wall, s | CPU, s | ratio to none | of CPU | to empty | of CPU |"
     yield "|---|---|---|---|---|---|---|"
     for name in packs:

@@ -10,7 +10,7 @@ from bench.clients import require
 from bench.pairs import Candidate, Measured, compare, pairs, table
 from bench.part import Part
 from bench.proxies import MANY, ROUNDS, p50, rate
-from bench.proxy_processes import BODY, OURS, Proxy, ours
+from bench.proxy_processes import BODY, LOGGING_ERRORS, OURS, Proxy, ours
 from tests.envoy import stand_ins
 from tests.envoy.pools import ONE_POOL, STICKY, SmallPool
 from toolchain.tools import Toolchain
@@ -33,7 +33,7 @@ def features() -> dict[str, Feature]:
     issuer = {"issuer": stand_ins.ISSUER, "audiences": [stand_ins.AUDIENCE], "keys": [stand_ins.jwk()]}
     return {
         OURS: Feature(),
-        "access log of errors alone": Feature(settings={"access_log": {"sample_percent": 0}}),
+        "access log of errors alone": Feature(settings=LOGGING_ERRORS),
         "TLS": Feature(settings={"tls": {}}),
         "API keys": Feature(
             settings={"auth": {"api_keys": keys}}, headers={"x-api-key": stand_ins.API_KEYS["key_b"]}

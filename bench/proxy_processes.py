@@ -24,6 +24,8 @@ MODEL = "resnet"
 BODY = json.dumps({"instances": [[0.5] * 200]})  # about 1 KB
 MINIMAL = "Envoy, one route"
 OURS = "Envoy, ours"
+QUIET = "ours, errors alone logged"
+LOGGING_ERRORS: Mapping[str, object] = {"access_log": {"sample_percent": 0}}
 HAPROXY = "HAProxy"
 DIRECT = "no proxy"
 
@@ -96,12 +98,13 @@ def ours(
 
 @contextmanager
 def every_proxy(folder: Path) -> Iterator[list[Proxy]]:
-    """No proxy first, then ours, the minimal Envoy, nginx, HAProxy."""
+    """No proxy first, then ours, ours that logs errors alone, the minimal Envoy, nginx, HAProxy."""
     with ExitStack() as stack:
         own, endpoints = stack.enter_context(ours(folder / "ours"))
+        quiet, _ = stack.enter_context(ours(folder / "quiet", QUIET, LOGGING_ERRORS))
         ports = free_ports(2)
         direct = _process(_nginx_command(folder, "direct", _backend(ports[0], ports[1])))
-        proxies = [_started(stack, DIRECT, direct, ports), own]
+        proxies = [_started(stack, DIRECT, direct, ports), own, quiet]
         others: Sequence[tuple[str, _Start]] = (
             (MINIMAL, _minimal_envoy),
             ("nginx", _nginx),

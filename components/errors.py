@@ -87,7 +87,7 @@ def problems_of(error: ValidationError, accepted_keys: dict[str, list[str]]) -> 
         path = _path(detail["loc"])
         cause = detail.get("ctx", {}).get("error")
         if isinstance(cause, RuleViolations):
-            problems += [Problem(_join(path, p.path), p.message, p.value) for p in cause.problems]
+            problems += [Problem(join_path(path, p.path), p.message, p.value) for p in cause.problems]
         else:
             problems.append(_problem(path, detail, accepted_keys))
     return [problem for problem in problems if not _is_shadow(problem, problems)]
@@ -152,13 +152,18 @@ def _problem(path: str, detail: ErrorDetails, accepted_keys: dict[str, list[str]
             return Problem(path, message[0].lower() + message[1:], value, kind)
 
 
+def nearest_keys(key: str, accepted: Sequence[str]) -> list[str]:
+    """The key that was most likely meant by one that is not known, if any is near."""
+    return difflib.get_close_matches(key, accepted, n=1)
+
+
 def unknown_key(key: str, accepted: Sequence[str]) -> str:
     """The message for a key that settings do not know, with the nearest one that they do."""
     # A slip of the keyboard is nearer than what people take from elsewhere: `gpu` for `gpus`.
     slip = difflib.get_close_matches(key, accepted, n=1, cutoff=0.8)
     if key in facts().invented and not slip:
         return f"no such setting: {facts().invented[key]}"
-    near = slip or difflib.get_close_matches(key, accepted, n=1)
+    near = slip or nearest_keys(key, accepted)
     guess = f"; did you mean {near[0]}?" if near else ""
     return f"unknown key{guess} (accepted: {', '.join(accepted)})" if accepted else f"unknown key{guess}"
 
@@ -169,11 +174,12 @@ def _path(location: Sequence[int | str]) -> str:
         if part == "[key]" and path:  # the key of a mapping is at fault, not its value
             continue
         step = f"[{part}]" if isinstance(part, int) else part or '""'
-        path = _join(path, step)
+        path = join_path(path, step)
     return path
 
 
-def _join(parent: str, child: str) -> str:
+def join_path(parent: str, child: str) -> str:
+    """The path of what is at `child` below `parent`."""
     if not parent or not child or child.startswith("["):
         return parent + child
     return f"{parent}.{child}"

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from components.errors import Problem
 from components.node_settings import Node
+from components.partly_right import wrong_fields
 from components.pool_settings import Pool
 from components.rules import broken_rules
 from components.settings import Images, Settings
@@ -24,6 +25,10 @@ class _RightParts(Settings):
     pools: tuple[Pool, ...] = ()
     images: Images = Images.model_construct(server="", envoy="")
 
+    def _rules(self) -> Iterator[Problem]:
+        """Told beside the mistakes (`partly_right.py`)."""
+        yield from ()
+
 
 def _model_of_right_parts(model: type[Settings]) -> type[Settings]:
     if model is Settings:
@@ -36,6 +41,9 @@ def _model_of_right_parts(model: type[Settings]) -> type[Settings]:
         node_pools: tuple[NodePool, ...] = ()
         pools: tuple[KubernetesPool, ...] = ()
         images: Images = Images.model_construct(server="", envoy="")
+
+        def _rules(self) -> Iterator[Problem]:
+            yield from ()
 
     return _RightKubernetesParts
 
@@ -53,8 +61,7 @@ def broken_rules_of_right_parts(
         settings = _model_of_right_parts(model).model_validate_json(json.dumps(parts, default=str))
     except ValidationError:  # not even JSON
         return
-    # A key that is not known takes nothing away.
-    absent = {str(place[0]) for place in wrong if place} & model.model_fields.keys()
+    absent = wrong_fields(model, (str(place[0]) for place in wrong if place))
     absent |= {name for name, field in model.model_fields.items() if field.is_required()} - parts.keys()
     for problem in broken_rules(settings, absent):
         yield replace(

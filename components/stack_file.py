@@ -3,14 +3,13 @@
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from components.errors import Problem, SettingsError, in_file_order, problems_of
 from components.image_lock import FILE, read_lock, with_digests
 from components.partly import broken_rules_of_right_parts
+from components.partly_right import broken_rules_beside_mistakes, models_in
 from components.presets import with_presets
 from components.raw_files import with_raw_files
 from components.rules import broken_rules, broken_text_rules
@@ -38,6 +37,8 @@ def load_settings(config: Mapping[str, object], source: str, folder: Path | None
         raise SettingsError(source, [Problem("config", "is nested too deeply")]) from None
     except ValidationError as error:
         problems += _news(problems_of(error, accepted_keys(model)), problems)
+        mistakes = [detail["loc"] for detail in error.errors(include_url=False)]
+        problems += _news(broken_rules_beside_mistakes(model, config, mistakes), problems)
         problems += _news(broken_rules_of_right_parts(config, error, model), problems)
     problems += _news(broken_text_rules(config), problems)
     if settings is None or problems:
@@ -179,19 +180,6 @@ def accepted_keys(model: type[BaseModel], path: str = "") -> dict[str, list[str]
     """Keys of `model` and of every model below it, by path (`pools[].batching`)."""
     keys = {path: list(model.model_fields)}
     for name, field in model.model_fields.items():
-        for child, suffix in _models_in(field.annotation):
+        for child, suffix in models_in(field.annotation):
             keys |= accepted_keys(child, f"{path}.{name}{suffix}".lstrip("."))
     return keys
-
-
-def _models_in(annotation: object, suffix: str = "") -> list[tuple[type[BaseModel], str]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [(annotation, suffix)]
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        return _models_in(get_args(annotation)[0], suffix)
-    if origin in (Union, UnionType):
-        return [found for part in get_args(annotation) for found in _models_in(part, suffix)]
-    if origin is tuple:
-        return _models_in(get_args(annotation)[0], "[]")
-    return []

@@ -15,7 +15,8 @@ _INTRODUCTION = """# The policy pack
 Written by `python -m docs.generate` from `policies/rules/`: edit that, not this file.
 
 The pack in `policies/` judges what a stack deploys, whoever wrote it: this program, another one, a resource
-that was edited or imported. It is the last line: the settings refuse most of the same mistakes earlier.
+that was edited or imported. It is the last line: the settings refuse the same mistakes earlier, and in prod
+all of them that a setting can make, with or without the pack.
 
     make preview STACK=prod       # with the pack, at the levels of the stack's environment
     make up STACK=prod

@@ -68,7 +68,7 @@ def instances_of(outputs: Mapping[str, object]) -> list[Instance]:
             name=str(item["name"]),
             pool=str(item["pool"]),
             node=str(item["node"]),
-            gpu=f"{item['slot']}  {', '.join(_texts(item, 'gpu_uuids'))}",
+            gpu=f"{item['slot']}  {', '.join(texts(item, 'gpu_uuids'))}",
         )
         for item in _objects(outputs, "instances")
     ]
@@ -76,10 +76,10 @@ def instances_of(outputs: Mapping[str, object]) -> list[Instance]:
 
 def questions_of(outputs: Mapping[str, object]) -> list[Question]:
     """One question for each model and node: each Envoy knows its own node's instances only."""
-    rest_urls = dict(zip(_nodes(outputs), _texts(outputs, "rest_urls"), strict=False))
+    rest_urls = dict(zip(_nodes(outputs), texts(outputs, "rest_urls"), strict=False))
     questions = []
     for model in _objects(outputs, "models"):
-        urls = _texts(model, "rest_urls")
+        urls = texts(model, "rest_urls")
         for url in urls:
             nodes = {node for node, base in rest_urls.items() if url.startswith(f"{base}/")}
             may = tuple(i.name for i in instances_of(outputs) if i.pool == model["pool"] and i.node in nodes)
@@ -164,7 +164,17 @@ def _objects(source: Mapping[str, object], key: str) -> list[dict[str, object]]:
     return found
 
 
-def _texts(source: Mapping[str, object], key: str) -> list[str]:
+def pools(outputs: Mapping[str, object]) -> list[str]:
+    """Each pool with its nodes, and how many instances are there where they are told apart."""
+    count = Counter((str(one["pool"]), str(one["node"])) for one in _objects(outputs, "instances"))
+    nodes: dict[str, list[str]] = {}
+    for (pool, node), many in count.items():
+        nodes.setdefault(pool, []).append(f"{node} ({many})" if many > 1 else node)
+    return [f"{pool}: {', '.join(there)}" for pool, there in nodes.items()]
+
+
+def texts(source: Mapping[str, object], key: str) -> list[str]:
+    """An output that is a list of texts; raises UserError for another one."""
     found = source.get(key)
     if not isinstance(found, list):
         raise UserError(f"The stack's output `{key}` is not a list: {json.dumps(found)[:200]}")

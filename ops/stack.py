@@ -3,12 +3,13 @@
 import json
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ops import paths
+from ops import paths, why
 from ops.daemon import environment, processes_named
 from ops.errors import UserError
 from ops.processes import run_through
@@ -44,6 +45,17 @@ class Stack:
             return run_through(self._command(arguments), cwd=paths.ROOT, env=self._env(arguments))
         except KeyboardInterrupt:
             raise PulumiInterrupted from None
+
+    def explain(self, *arguments: str) -> int:
+        """Run a preview or an update; where it fails, say why once more at the end."""
+        with tempfile.TemporaryDirectory(prefix="tf-serving-events-") as folder:
+            log = Path(folder) / "events.jsonl"
+            own = () if "--event-log" in arguments else ("--event-log", str(log))
+            code = self.run(*arguments, *own)
+            said = why.summary(why.read_log(log)) if code != 0 else ""
+        if said:
+            print(f"\n{said}", file=sys.stderr, flush=True)
+        return code
 
     def query(self, *arguments: str) -> str:
         """The output of a command; raises UserError with what it said where it fails."""
@@ -131,6 +143,8 @@ class Stack:
 
     def _env(self, arguments: Sequence[str] = ()) -> dict[str, str]:
         env = {"PULUMI_SKIP_UPDATE_CHECK": "true", **self.env, **_no_proxy(self.env)}
+        if "--event-log" in arguments:
+            env["PULUMI_DEBUG_COMMANDS"] = "true"  # which has that option
         if arguments and arguments[0] in _PREVIEWS:
             env |= PREVIEW_ENV
         return self.backend.env(env) if self.backend is not None else env

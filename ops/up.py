@@ -22,8 +22,8 @@ _LOGIN = ("login", "logout", "whoami")
 def up(stack: str, arguments: Sequence[str]) -> int:
     """Deploy a stack; the local one is asked for predictions afterwards."""
     code, used = apply(stack, arguments)
-    if code == 0 and stack == setup.LOCAL_STACK:
-        print(_who_answers(used))
+    if code == 0:
+        print(_who_answers(used) if stack == setup.LOCAL_STACK else _what_is_there(used), flush=True)
     return code
 
 
@@ -55,7 +55,7 @@ def deploy(stack: Stack, hosts: Mapping[str, Host], arguments: Sequence[str]) ->
     """
     # A broken instance stops those that wait for it; other pools and nodes are not held up.
     began = time.monotonic()
-    code = stack.run("up", "--continue-on-error", *arguments)
+    code = stack.explain("up", "--continue-on-error", "--suppress-outputs", *arguments)
     lasted_s = time.monotonic() - began
     if code != 0 and not unwell.anything_made(stack.name, hosts, within_s=lasted_s + _CLOCK_SLACK_S):
         return code  # what Pulumi did not come to is not why it failed
@@ -68,7 +68,7 @@ def deploy(stack: Stack, hosts: Mapping[str, Host], arguments: Sequence[str]) ->
 def _deploy_pods(stack: Stack, arguments: Sequence[str]) -> int:
     """Run `pulumi up`, and say why pods are not well: the provider's error does not, and comes late."""
     with pods.watched(stack.name):
-        code = stack.run("up", "--continue-on-error", *arguments)
+        code = stack.explain("up", "--continue-on-error", "--suppress-outputs", *arguments)
     if code != 0:
         pods.show(stack.name)
     return code
@@ -79,6 +79,21 @@ def _who_answers(stack: Stack) -> str:
     answered = ["", samples.show(outputs), ""]
     urls = [f"REST     {outputs['rest_url']}", f"gRPC     {outputs['grpc_target']}", ""]
     return "\n".join([*answered, *urls, *next_steps(stack.name, stack.env["DOCKER_HOST"], outputs)])
+
+
+def _what_is_there(stack: Stack) -> str:
+    """Where clients ask, and where each pool is: the outputs in full are long."""
+    everything = f"All outputs: make pulumi STACK={stack.name} ARGS='stack output'"
+    try:
+        outputs = stack.outputs()
+        lines = [
+            *(f"REST     {url}" for url in samples.texts(outputs, "rest_urls")),
+            *(f"gRPC     {target}" for target in samples.texts(outputs, "grpc_targets")),
+            *(f"pool     {line}" for line in samples.pools(outputs)),
+        ]
+    except UserError:  # `up` is done, whatever the outputs say
+        lines = []
+    return "\n".join(["", *lines, everything])
 
 
 def next_steps(stack: str, engine: str, outputs: Mapping[str, object]) -> list[str]:
@@ -100,10 +115,10 @@ def preview(stack: str, arguments: Sequence[str]) -> int:
     """Show what `up` would change. Without a shared backend of the team's, a plan from nothing."""
     setup.check_stack_file(stack)
     if stack == setup.LOCAL_STACK:
-        return setup.local_cli().run("preview", *arguments)
+        return setup.local_cli().explain("preview", *arguments)
     if team_backend(stack, os.environ, paths.ROOT / "Pulumi.yaml") is not None:
         team = setup.team_stack(stack, changes=False)
-        return team.run("preview", *policy.options(stack), *arguments)
+        return team.explain("preview", *policy.options(stack), *arguments)
     return _preview_from_nothing(stack, arguments)
 
 
@@ -115,7 +130,7 @@ def _preview_from_nothing(stack: str, arguments: Sequence[str]) -> int:
     with folder:
         empty = setup.cli(stack, {}, backend=backend)
         empty.ensure_exists()
-        code = empty.run("preview", *policy.options(stack), *arguments)
+        code = empty.explain("preview", *policy.options(stack), *arguments)
     print(line, flush=True)
     return code
 

@@ -98,7 +98,9 @@ def a_runtime_class_is_on_servers_alone_and_else_absent() -> None:
 
 @case("K6")
 def nobody_gets_gpus_by_a_variable() -> None:
-    unpacked = made(changed(four_gpus(), "pools[0].model_volume", {"image": "registry.example.com/models:1"}))
+    unpacked = made(
+        changed(four_gpus(), "pools[0].model_volume", {"image": "registry.example.com/models:1.0.0"})
+    )
     (unpacker,) = pod(unpacked["main"])["initContainers"]
     assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"} in unpacker["env"]
     assert "nvidia.com/gpu" not in unpacker["resources"]["limits"]
@@ -122,7 +124,7 @@ def an_autoscaler_comes_with_the_rule_for_its_metric_and_keeps_within_the_gpus()
 
 @case("K8")
 def a_drain_can_always_go_on() -> None:
-    lone = changed(four_gpus(), f"{POOL}.replicas", 1)
+    lone = changed(changed(four_gpus(), f"{POOL}.replicas", 1), "pools[0].single", True)
     assert "lets none go" in told(changed(lone, f"{POOL}.disruptions", {"min_available": 1}))
     assert made(lone)["main-budget"]["spec"]["maxUnavailable"] == 1
     two = changed(four_gpus(), f"{POOL}.replicas", 2)

@@ -129,3 +129,8 @@ def test_outputs_of_another_shape_are_refused_with_what_was_found(broken: dict[s
     with pytest.raises(UserError, match=r"output `instances` is not a list of objects: ") as caught:
         instances_of(broken)
     assert json.dumps(broken.get("instances")) in str(caught.value)
+
+
+def test_pools_are_shown_with_their_nodes_and_how_many_instances_are_there() -> None:
+    more = {"instances": [*OUTPUTS["instances"], instance("a-gpu1", "main", "a", 1)]}  # type: ignore[misc]
+    assert samples.pools(OUTPUTS | more) == ["main: a (2), b", "hot: b"]

