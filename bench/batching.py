@@ -18,7 +18,7 @@ from toolchain.tools import Toolchain
 A_MS, B_MS = 20.0, 2.0
 _BODY = '{"instances": [1.0]}'
 _SECONDS = 8
-_SWEEP_SECONDS = 4
+_SWEEP_SECONDS = 3
 LEAST_OF_POSSIBLE = 0.95
 
 

@@ -12,6 +12,7 @@ from toolchain.tools import Toolchain
 
 ROUNDS = 10
 _SECONDS = 2
+_GRPC_SECONDS = 1
 FEW, MANY = 1, 32
 LEAST_OF_MINIMAL = 0.90
 MOST_P99 = 1.20
@@ -30,7 +31,7 @@ def rest(_toolchain: Toolchain) -> Iterator[str]:
 def grpc(_toolchain: Toolchain) -> Iterator[str]:
     """The same over gRPC."""
     found: dict[int, Mapping[str, Measured]] = {}
-    yield from _report("gRPC", lambda proxy, clients: proxy.over_grpc(clients, _SECONDS), found)
+    yield from _report("gRPC", lambda proxy, clients: proxy.over_grpc(clients, _GRPC_SECONDS), found)
 
 
 def _report(

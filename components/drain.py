@@ -64,8 +64,8 @@ def drain_container(plan: InstancePlan, network: pulumi.Input[str], replaced_by:
 
 def drain_files(plan: FrontEndPlan) -> dict[str, str]:
     """What drains of a node's instances read, by name."""
-    spec = plan.spec
-    lines = [f"envoy {plan.front_address} {STATUS_PORT} {spec.metrics_port} {plan.drain_timeout_s}\n"]
+    # Where Envoy listens, not what is published.
+    lines = [f"envoy {plan.front_address} {STATUS_PORT} {plan.listens.metrics} {plan.drain_timeout_s}\n"]
     lines += [f"{one.name} {one.address} {one.follows or '-'}\n" for one in plan.drained]
     return {SCRIPT: script("drain.sh"), SETTINGS: "".join(lines)}
 

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,14 +79,14 @@ def _words(container: Json, when: str, what: str, message: str | None) -> str:
 
 def report(place: Place) -> str:
     """For people, after an `up` that failed; empty where all are well."""
-    fates: dict[str, list[str]] = {}
-    for pod in place.pods():
-        if wrong(pod):
-            fates.setdefault(wrong(pod), []).append(str(pod["metadata"]["name"]))
-    if not fates:
-        return ""
-    told = [f"{', '.join(sorted(names))}: {why}" for why, names in fates.items()]
-    return "\n".join([f"Not well in namespace {place.namespace}:", *told])
+    lacks = {str(pod["metadata"]["name"]): wrong(pod) for pod in place.pods() if wrong(pod)}
+    return "\n".join([f"Not well in namespace {place.namespace}:", *_together(lacks)]) if lacks else ""
+
+
+def _together(lacks: Mapping[str, str]) -> Iterator[str]:
+    """A line for each thing that is wrong, with all that share it."""
+    for why in dict.fromkeys(lacks.values()):
+        yield f"{', '.join(sorted(name for name in lacks if lacks[name] == why))}: {why}"
 
 
 def watch(place: Place) -> Iterator[str]:
@@ -98,10 +98,13 @@ def watch(place: Place) -> Iterator[str]:
         now = time.monotonic()
         waiting = {str(pod["metadata"]["name"]): unplaced(pod) for pod in _asked(place) if unplaced(pod)}
         since = {name: since.get(name, now) for name in waiting}
-        for name, why in waiting.items():
-            if name not in told and now - since[name] >= _PATIENCE_S:
-                told.add(name)
-                yield f"{name}: no node takes it: {why}"
+        news = {
+            name: f"no node takes it: {why}"
+            for name, why in waiting.items()
+            if name not in told and now - since[name] >= _PATIENCE_S
+        }
+        told |= news.keys()
+        yield from _together(news)
         time.sleep(_EVERY_S)
 
 
@@ -153,7 +156,7 @@ def main(stack: str, mode: str = "") -> int:
             return 0
         if mode == "watch":
             for line in watch(place):
-                print(line, flush=True)
+                print(f"\n{line}", flush=True)  # Pulumi may be in the middle of a line
         said = report(place)
         if said:
             print(f"\n{said}", flush=True)

@@ -51,7 +51,7 @@ def _open(text: str) -> Iterator[str]:
     if "filter_chain" not in text or not _CREDENTIAL.search(text):
         return
     try:
-        document: Any = yaml.load(text, _LOADER)  # noqa: S506 - safe, either one
+        document: Any = yaml.load(str(text), _LOADER)  # noqa: S506 - safe, either one
     except yaml.YAMLError:
         return  # no configuration of Envoy's
     for listener in _listeners(document):

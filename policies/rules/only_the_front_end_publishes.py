@@ -76,7 +76,7 @@ def _admins(front_end: Workload) -> Iterator[tuple[str, int]]:
         if "admin" not in text:
             continue
         try:
-            document: Any = yaml.load(text, _LOADER)  # noqa: S506 - safe, either one
+            document: Any = yaml.load(str(text), _LOADER)  # noqa: S506 - safe, either one
             socket = document["admin"]["address"]["socket_address"]
             yield str(socket["address"]), int(socket["port_value"])
         except (yaml.YAMLError, KeyError, TypeError, ValueError):

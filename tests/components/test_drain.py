@@ -104,3 +104,10 @@ def test_a_drain_is_told_which_one_must_be_back() -> None:
         "gpu-01-gpu2 172.29.80.24 172.29.80.31",
         "gpu-01-gpu3 172.29.80.31 -",
     ]
+
+
+def test_a_drain_asks_envoy_where_it_listens_whatever_port_is_published() -> None:
+    config = stacks.changed(stacks.one_node(), "front_end", {"metrics_port": 9950})
+    [here, there] = [stacks.plan(each).nodes[0].front_end for each in (stacks.one_node(), config)]
+    assert drain_files(here)["drain.conf"] == drain_files(there)["drain.conf"]
+    assert " 9903 9902 " in drain_files(there)["drain.conf"]

@@ -107,8 +107,8 @@ def test_one_that_no_node_takes_is_told_once_and_only_after_a_while(monkeypatch:
     monkeypatch.setattr(time, "sleep", never)
     told: list[str] = []
     with pytest.raises(TimeoutError):
-        told += watch(place(unplaced("a")))
-    assert told == [f"a: no node takes it: {NOWHERE}"]
+        told += watch(place(unplaced("b"), READY, unplaced("a")))
+    assert told == [f"a, b: no node takes it: {NOWHERE}"]
 
 
 def test_make_up_of_a_stack_on_kubernetes_watches_its_pods_and_says_why_it_failed(
@@ -119,7 +119,7 @@ def test_make_up_of_a_stack_on_kubernetes_watches_its_pods_and_says_why_it_faile
     class FakeStack:
         name = "staging"
 
-        def run(self, *arguments: str) -> int:
+        def explain(self, *arguments: str) -> int:
             happened.append(arguments[0])
             return 3
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pack.encrypted import EncryptedText
 
 from components.kubernetes_manifests import objects
 from components.kubernetes_plan import make_kubernetes_plan
@@ -40,6 +41,12 @@ def listening(*chains: object, **more: object) -> str:
     return yaml.safe_dump({"resources": [{"@type": "a.Listener", **listener}]})
 
 
+def test_a_file_whose_text_is_secret_is_read_too() -> None:
+    # As where an upload beside it holds a key: the loader in C takes plain texts alone.
+    [found] = violations(RULE, publishing(EncryptedText(listening(chain(JWT)))))
+    assert "travels in the open" in found.message
+
+
 def publishing(text: str) -> Declared:
     return publisher().changed("uploads", [{"file": FILE, "content": text}])
 
@@ -51,6 +58,12 @@ def test_whoever_asks_for_credentials_in_the_open_is_refused(asked: dict[str, An
     named = f"publisher: {FILE}: listener rest: {asked['name']}: travels in the open"
     assert found.message.startswith(f"{named}\n  Fix: give its filter chain a transport_socket for TLS")
     assert messages(RULE, publishing(listening(chain(asked, transport_socket=TLS)))) == []
+
+
+def test_a_file_that_is_a_secret_is_read_like_any() -> None:
+    secret = EncryptedText(listening(chain(JWT)))
+    assert "travels in the open" in "".join(messages(RULE, publishing(secret)))
+    assert messages(RULE, publishing(EncryptedText(listening(chain(JWT, transport_socket=TLS))))) == []
 
 
 def test_what_asks_for_nothing_may_be_open() -> None:
