@@ -15,6 +15,7 @@ _DRIVER_LATE_S = 15
 _BY_ITSELF_S = 20
 # From when the engine is there: containers start, models load, Envoy sees it.
 _BACK_WITHIN_S = 30
+_OBSERVED_S = 4
 
 
 def engine_restarted(stage: Stage) -> Traffic:
@@ -34,6 +35,8 @@ def _restarted(stage: Stage, *, power_cut: bool) -> Traffic:
         stage.restart_engine(power_cut=power_cut)
         started = time.monotonic()
         stage.wait_healthy(0, 1, 2, 3)
+        wait_until(lambda: healthy(stage, stage.envoy), "the front end healthy")
+        time.sleep(_OBSERVED_S)
     _is_as_before(stage, before, traffic, started)
     return traffic
 

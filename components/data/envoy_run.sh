@@ -105,9 +105,9 @@ main() {
     trap stop TERM INT
     read_wanted || { say "no $folder/envoy.run says what to run"; exit 1; }
     running=("${wanted[@]}")
-    version=$("$folder/${running[1]}" --hot-restart-version 2>&1)
     start 0 "${running[2]}" "${running[@]}"
     envoy=$started
+    version=$("$folder/${running[1]}" --hot-restart-version 2>&1)
     while lives "$envoy"; do
         pause
         [[ ! $stopping ]] || break

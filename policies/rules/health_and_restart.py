@@ -51,7 +51,7 @@ def _asks_for_models(stack: Stack, server: Workload) -> Iterator[Finding]:
     asked = " ".join((*server.probe.command, server.probe.http_path or ""))
     listed = _listed(stack, server, server.probe)
     for model in served(stack, server) or ("<model>",):
-        in_list = listed is None or model == "<model>" or model in listed
+        in_list = listed is None or model in listed
         if not _is_asked_for(model, asked) and not (in_list and _asks_for_each_of_a_list(asked)):
             what = f"{path}: {_shown(asked)}: does not tell whether {model} is loaded"
             yield about(server, what, f"{_METADATA}; the status itself answers 200 also while it loads")

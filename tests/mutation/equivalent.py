@@ -25,4 +25,14 @@ EQUIVALENT: dict[str, dict[tuple[str, str], str]] = {
             "if False",
         ): "such a text has no admin page either; it only saves reading it",
     },
+    "safe_rollout": {
+        (
+            "behind not in seen and depths[behind] > depths[earlier]",
+            "behind not in seen",
+        ): "what is no deeper than `earlier` does not lead to it; it only saves looking there",
+        (
+            "depths[behind] > depths[earlier]",
+            "depths[behind] >= depths[earlier]",
+        ): "what is as deep as `earlier` does not lead to it; it only saves looking there",
+    },
 }

@@ -60,6 +60,12 @@ def test_whoever_asks_for_credentials_in_the_open_is_refused(asked: dict[str, An
     assert messages(RULE, publishing(listening(chain(asked, transport_socket=TLS)))) == []
 
 
+def test_a_file_that_is_a_secret_is_read_like_any() -> None:
+    secret = EncryptedText(listening(chain(JWT)))
+    assert "travels in the open" in "".join(messages(RULE, publishing(secret)))
+    assert messages(RULE, publishing(EncryptedText(listening(chain(JWT, transport_socket=TLS))))) == []
+
+
 def test_what_asks_for_nothing_may_be_open() -> None:
     log = {"access_log": [{"format": "%REQ(AUTHORIZATION)%"}], "http_filters": [ROUTER]}
     logging = {"filters": [{"name": "manager", "typed_config": log}]}

@@ -1,6 +1,7 @@
 """explicit-provider: which machine a GPU is on, that it is that one, and that one provider manages it."""
 
 import pytest
+from pack.encrypted import EncryptedText
 
 from tests.policies.good import (
     UNKNOWN,
@@ -110,7 +111,7 @@ def kubeconfig(server_address: str, extra: str = "") -> str:
 
 def test_a_cluster_proves_who_it_is() -> None:
     assert judged(provider("kubernetes", kubeconfig=kubeconfig("https://c:6443"))) == ""
-    unchecked = kubeconfig("https://c:6443", ", insecure-skip-tls-verify: true")
+    unchecked = EncryptedText(kubeconfig("https://c:6443", ", insecure-skip-tls-verify: true"))
     assert "gpu-01: kubeconfig: cluster main: insecure-skip-tls-verify: true" in judged(
         provider("kubernetes", kubeconfig=unchecked)
     )

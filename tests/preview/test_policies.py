@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pack.registry import all_rules
 
 from components.stack_file import load_stack_file, own_values
 from tests import golden
@@ -316,6 +317,49 @@ docker.Container("c", **{server(2)!r})
     assert "explicit-provider-per-node  (docker:index:Container: " in refused.output
     assert "machine gpu-01.example.com is also reached by " in refused.output
     assert "Fix: use one provider for all that is on a machine" in refused.output
+
+
+def test_every_rule_of_the_pack_speaks_up_in_a_first_deployment(project: Project) -> None:
+    """One stack that breaks all of them: none is lost among the others."""
+    node = with_label(with_label(server(0), "node-driver", "440.33"), "node-memory-mib", "1024")
+    listener = {"name": "rest", "filter_chains": [{"http_filters": [{"name": "jwt_authn"}]}]}
+    containers = {
+        # On the GPU and the CPUs of `worst`, with batching off, and with nothing that makes room for it.
+        "rival": {
+            **node,
+            "command": server(0)["command"][:4],
+            "options": {"depends_on": [], "delete_before_replace": False},
+        },
+        "worst": {
+            **without(server(0), "restart"),
+            "image": "tensorflow/serving:latest-gpu",
+            "command": [*server(0)["command"], "--enable_batchng=true"],
+            "envs": ["DB_PASSWORD=hunter2"],
+            "memory_swap": -1,
+            "ports": [{"internal": 8501, "external": 8501}],
+            "capabilities": {"adds": ["CAP_SYS_ADMIN"]},
+            "labels": [],
+        },
+        "asks": {
+            "image": "envoyproxy/envoy:v1.40.0",
+            "uploads": [{"file": "/listener.yaml", "content": json.dumps(listener)}],
+        },
+    }
+    twin = (
+        "twin = docker.Provider('twin', host='tcp://gpu-01.example.com:2376')\n"
+        "docker.Container('second', image='busybox:1.36.1', opts=pulumi.ResourceOptions(provider=twin))\n"
+    )
+    (project.folder / "__main__.py").write_text(RAW + twin)
+    project.write_stack("raw", {"containers": json.dumps(containers)})
+    refused = project.preview("raw", *with_pack("prod"))
+    assert refused.code != 0
+    silent = [
+        rule.name
+        for rule in all_rules()
+        if f"[{rule.levels['prod']}] [severity: {rule.severity}]  {rule.name}  (" not in refused.output
+    ]
+    assert silent == []
+    assert "Traceback" not in refused.output
 
 
 def test_a_digest_is_a_must_in_prod_once_the_lock_file_has_it(raw: Raw, project: Project) -> None:
