@@ -6,7 +6,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -31,6 +31,7 @@ class Deployed:
     """The local stack, with one of the two versions that are on its disk."""
 
     checkout: Checkout
+    started: "list[Running]" = field(default_factory=list)
 
     @property
     def file(self) -> Path:
@@ -55,7 +56,8 @@ class Deployed:
         return self.checkout.make(*arguments)
 
     def start(self, arguments: str) -> "Running":
-        return Running(self.checkout, arguments)
+        self.started.append(Running(self.checkout, arguments))
+        return self.started[-1]
 
     def rest(self, version: str | None = None, path: str = "") -> Callable[[], Answer]:
         port, model = self.port("rest_port"), f"{predict.MODEL}{path}"
@@ -103,6 +105,8 @@ class Running:
 
     def kill(self) -> None:
         """SIGKILL for make and all below it, Pulumi and its plugins too."""
+        if self.process.poll() is not None:
+            return
         below = descendants(self.process.pid)
         for pid in (self.process.pid, *below):
             send(pid, signal.SIGKILL)
@@ -124,6 +128,8 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
         assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
         yield made
     finally:
+        for running in made.started:
+            running.kill()  # one that waits after a test that failed would go on
         made.make("down")
         checkout.engine().remove()
 
