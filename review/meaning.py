@@ -80,7 +80,7 @@ def _instance(step: Step, known: Traffic) -> str:
     total = len(pool.before | pool.after)
     if total == 1:
         return f"{place} has no other instance: it answers nothing until the new one has loaded its models"
-    return f"rolled one at a time: {place} serves with {total - 1} of {total}"
+    return f"rolled one at a time, or as `max_unavailable` says: {place} serves with {total - 1} of {total}"
 
 
 _FRONT_END = {
