@@ -55,6 +55,8 @@ class Service:
     external_ips: tuple[str, ...] = ()
     load_balancer_ip: str | None = None
     source_ranges: tuple[str, ...] = ()
+    targets: tuple[tuple[str, str], ...] = ()
+    """Where each port stands, and the port of the pods, by number or name, that it leads to."""
     unread: Mapping[str, tuple[Unread, ...]] = field(default_factory=dict)
 
 
@@ -137,8 +139,17 @@ def service(resource: Resource) -> Service | None:
         external_ips=reader.texts(spec.get("externalIPs"), "spec.externalIPs", "kind"),
         load_balancer_ip=reader.text(spec.get("loadBalancerIP"), "spec.loadBalancerIP", "kind"),
         source_ranges=ranges,
+        targets=tuple(_targets(reader, spec)),
         unread={name: tuple(found) for name, found in reader.unread.items()},
     )
+
+
+def _targets(reader: Reader, spec: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    for at, item in reader.objects(spec.get("ports"), "spec.ports", "ports"):
+        name = "port" if item.get("targetPort") is None else "targetPort"
+        target = reader.text(item.get(name), f"{at}.{name}", "ports")
+        if target is not None:
+            yield f"{at}.{name}: {target}", target
 
 
 def _texts(reader: Reader, holder: Mapping[str, object], name: str) -> dict[str, str]:
