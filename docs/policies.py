@@ -22,7 +22,8 @@ all of them that a setting can make, with or without the pack.
     make up STACK=prod
 
 `make up` previews first wherever Pulumi asks before it goes on: a rule about a whole stack then stops it
-before anything is made.
+before anything is made. The local stack is judged in `make pr-check` alone: `make up` of a simulation on this
+machine does not wait for the pack to start.
 
 With plain Pulumi, say it once in the shell (or in the CI job), and every `preview` and `up` there meets the
 pack:

@@ -133,3 +133,35 @@ def test_an_issue_is_not_made_twice_where_the_list_of_issues_cannot_be_had(tmp_p
     assert "issue create" not in (tmp_path / "calls").read_text()
     assert run_step(tmp_path, "drift.yml", KEEP, {"issue": []}, STACK="prod") == 0
     assert "issue create" in (tmp_path / "calls").read_text()
+
+
+@needs_jq
+def test_a_report_renews_the_comment_that_is_there(tmp_path: Path) -> None:
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "report.md").write_text("Nothing changes.\n")
+    mark = "<!-- pr-check -->"
+    # `gh` answers both questions alike: pull requests with this head, and comments.
+    others = {"id": 8, "user": {"login": "somebody"}, "body": f"{mark} mine"}
+    ours = {"id": 9, "user": {"login": "github-actions[bot]"}, "body": f"{mark}\n\nbefore"}
+    answers: list[object] = [{"number": 7, "head": {"sha": "s"}, **others}, {"head": {"sha": "t"}, **ours}]
+    env = {"RUN_ID": "1", "SHA": "s", "HEAD": "o:b", "MARK": mark}
+    assert run_step(tmp_path, "comment.yml", WRITE, {"api": answers}, **env) == 0
+    calls = (tmp_path / "calls").read_text()
+    assert "--method PATCH repos/o/r/issues/comments/9" in calls
+    assert "--method POST" not in calls
+
+
+@needs_jq
+def test_an_issue_about_drift_is_renewed_and_closed_once_there_is_none(tmp_path: Path) -> None:
+    there: list[object] = [
+        {"number": 3, "title": "Drift in stack prod-2"},
+        {"number": 4, "title": "Drift in stack prod"},
+    ]
+    (tmp_path / "drift.md").write_text("Drift in stack prod.\n")
+    assert run_step(tmp_path, "drift.yml", KEEP, {"issue": there}, STACK="prod") == 0
+    assert "issue edit 4 --body-file drift.md" in (tmp_path / "calls").read_text()
+    (tmp_path / "drift.md").write_text("No drift in stack prod.\n")
+    assert run_step(tmp_path, "drift.yml", KEEP, {"issue": there}, STACK="prod") == 0
+    calls = (tmp_path / "calls").read_text()
+    assert "issue close 4 --comment No drift in stack prod." in calls
+    assert "issue create" not in calls

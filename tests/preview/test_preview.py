@@ -1,6 +1,5 @@
 """Previews with the real CLI and no engine: what a pull request's check sees."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -9,18 +8,8 @@ import yaml
 from components.stack_file import own_values
 from tests.pulumi_project import CHECKOUT, Project
 from tests.stacks import Config, one_node, two_nodes
-from toolchain.tools import Toolchain
 
 pytestmark = pytest.mark.preview
-
-NOWHERE = "unix:///nonexistent/docker.sock"
-
-
-@pytest.fixture
-def project(tmp_path: Path, toolchain: Toolchain) -> Project:
-    # No engine, no home of the user's: a preview that needs either fails.
-    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "DOCKER_HOST": NOWHERE}
-    return Project(tmp_path, toolchain, env)
 
 
 def committed(stack: str) -> Config:

@@ -66,7 +66,9 @@ def test_an_instance_that_changes_its_pool_counts_for_the_one_that_it_goes_to() 
     old = {"instances": [*outputs(0, pool="other")["instances"], *outputs(1, 2)["instances"]]}
     new = {"instances": [*outputs(0, 1, pool="other")["instances"], *outputs(2)["instances"]]}
     said = meaning(instance(1, "replace"), traffic(old, new))
-    assert said == "rolled one at a time, or as `max_unavailable` says: pool other on gpu-01 serves with 1 of 2"
+    assert (
+        said == "rolled one at a time, or as `max_unavailable` says: pool other on gpu-01 serves with 1 of 2"
+    )
 
 
 def test_a_front_end_and_a_network_say_what_stops() -> None:
@@ -136,7 +138,8 @@ def test_the_report_names_what_is_replaced_why_and_what_it_means() -> None:
     assert (
         "- **replaced** gpu-01-gpu0-server, gpu-01-gpu1-server, gpu-01-gpu2-server, gpu-01-gpu3-server "
         "(Container): "
-        "rolled one at a time, or as `max_unavailable` says: pool main on gpu-01 serves with 3 of 4\n  - `image`: `a` → `b`\n"
+        "rolled one at a time, or as `max_unavailable` says: pool main on gpu-01 serves with 3 of 4\n"
+        "  - `image`: `a` → `b`\n"
     ) in text
 
 
