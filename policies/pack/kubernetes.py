@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pack.reading import Reader, Unread
+from pack.reading import Reader, Unread, decoded
 from pack.resource import Resource
 from pack.workload import GpuRequest, Limits, Mount, Port, Probe, Security, Workload
 
@@ -112,13 +112,15 @@ def workloads(resource: Resource) -> Iterator[Workload]:
 
 
 def config_map(resource: Resource) -> tuple[str, dict[str, str]] | None:
-    """The name of a ConfigMap and its texts, or None for other resources."""
+    """The name of a ConfigMap and its texts, also those in base64, or None for other resources."""
     if kind(resource.type) != "ConfigMap":
         return None
     reader = Reader()
     metadata = reader.mapping(resource.props.get("metadata"), "metadata", "name")
     name = reader.text(metadata.get("name"), "metadata.name", "name") or resource.name
-    return name, _texts(reader, resource.props, "data")
+    encoded = _texts(reader, resource.props, "binaryData")
+    texts = {key: decoded(text) for key, text in encoded.items()}
+    return name, {**texts, **_texts(reader, resource.props, "data")}
 
 
 def service(resource: Resource) -> Service | None:
