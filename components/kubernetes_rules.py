@@ -64,14 +64,11 @@ def pods_fit_a_node(settings: KubernetesSettings) -> Iterator[Problem]:
     for path, pool, nodes in _placed(settings):
         if nodes is None:
             continue
-        there = nodes.gpus_per_node // pool.nodes.gpus
-        if not there:
+        count = pool.nodes.on_the_fullest(nodes)
+        if not count:
             message = f"a node of {nodes.name} has {nodes.gpus_per_node}"
             yield Problem(f"{path}.gpus", message, pool.nodes.gpus)
             continue
-        there = min(there, pool.nodes.most)
-        at_least = -(-pool.nodes.most // nodes.nodes)  # on the fullest node, however they are spread
-        count = min(there, at_least)
         if nodes.cpus_per_node is not None and count * pool.nodes.cpus > nodes.cpus_per_node:
             message = f"{count} pods on a node of {nodes.name} need more than its {nodes.cpus_per_node} CPUs"
             yield Problem(f"{path}.cpus", message, pool.nodes.cpus)

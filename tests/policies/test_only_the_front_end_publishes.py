@@ -67,6 +67,7 @@ def test_the_admin_page_is_neither_published_nor_open_to_its_networks() -> None:
     moved = front_end().changed("uploads[0].content", elsewhere).changed("ports[1].internal", 9911.0)
     assert "127.0.0.1:9902 -> 9911: Envoy's admin page is published" in judged(moved)
     assert "admin: 0.0.0.0:9901: all on its networks reach" in judged(opened(front_end()))
+    assert "all on its networks reach" in judged(opened(front_end()).labelled(exempt=RULE))
 
 
 def opened(declared: Declared) -> Declared:
@@ -214,6 +215,8 @@ def test_a_kind_of_service_that_is_not_known_is_refused() -> None:
 
 def test_an_external_address_opens_a_way_in_whatever_the_kind() -> None:
     assert "only the front end is reached" in judged(service().changed("spec.externalIPs", ["203.0.113.1"]))
+    named = service(role="front-end").changed("spec.externalIPs", ["203.0.113.1"])
+    assert judged(named) == ""
 
 
 @pytest.mark.parametrize(("address", "inside"), [("localhost", True), ("gpu-01.example.com", False)])
