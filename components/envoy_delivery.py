@@ -69,7 +69,8 @@ class Delivery:
             plan=plan.config,
             files=files,
             first=_script(rehearsal),
-            then="\n".join([script("envoy_upgrade.sh"), *staged, ""]),
+            # The trial may have taken all of its time.
+            then="\n".join([script("envoy_upgrade.sh"), "deadline=$((SECONDS + staged_s))", *staged, ""]),
             then_files={**envoy_files(plan), "envoy.run": wanted_run(plan), **digest},
             attachments=[Attachment(network=self.network, address=str(plan.config.address))],
             memory_mib=_MEMORY_MIB,

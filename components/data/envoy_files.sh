@@ -8,6 +8,8 @@ trap '' PIPE # a connection that is reset while something is sent is an error, a
 # All of it, and then as much as is needed to put back what was there: both end before who waits for them gives up.
 patience_s=${PATIENCE_S:-25}
 put_back_s=${PUT_BACK_S:-15}
+# What the publisher does once it has tried the files: with the trial it ends before who waits for it gives up.
+staged_s=${STAGED_S:-20}
 refusal_s=2 # a file may be refused for a moment, while the one that it needs is still being read
 deadline=$((SECONDS + patience_s))
 declare -A said=() refused=()
@@ -96,6 +98,16 @@ wait_taken() {
     done
 }
 
+# flush FILES: what a rename makes visible must survive a power cut that the rename survives.
+flush() {
+    if [[ -n $(type -P sync) ]]; then sync "$@" || return 1; fi
+}
+
+# give_as FILE NAME: appears there at once and whole.
+give_as() {
+    cp "$1" "$2.new" && flush "$2.new" && mv "$2.new" "$2"
+}
+
 # same FILE FILE: both are there and say the same.
 same() {
     [[ -e $1 && -e $2 && $(<"$1") == "$(<"$2")" ]]
@@ -114,6 +126,7 @@ taken_already() {
 keep_good() {
     local good=$2/.good
     rm -rf "$good.new" && mkdir "$good.new" && cp "$1"/[celr]ds*.yaml "$good.new" || return 1
+    flush "$good.new"/* "$good.new" || return 1
     if [[ -e $good ]]; then
         rm -rf "$good.old" && mv "$good" "$good.old" || return 1
     fi
@@ -134,7 +147,7 @@ give() {
     local folder=$1 file
     shift
     for file; do
-        cp "$file" "$folder/.new" && mv "$folder/.new" "$folder/${file##*/}" || return 1
+        cp "$file" "$folder/.new" && flush "$folder/.new" && mv "$folder/.new" "$folder/${file##*/}" || return 1
     done
 }
 
@@ -294,26 +307,39 @@ certificates_taken() {
 # file says by what digest they go, as nobody here may read them. Where it is the one that FOLDER has a note of,
 # where there is no note yet, or no Envoy that encrypts, nothing is waited for.
 note_certificate() {
-    local digest=$1 note=$2/.certificate address=$3 port=$4 noted=
-    certificates=0
-    ! same "$digest" "$note" || return 0
-    [[ ! -e $note ]] || noted=1
-    cp "$digest" "$note.new" && mv "$note.new" "$note" || return 1
-    if [[ $noted ]] && ask "$address"; then certificates=$(certificates_taken); fi
+    local address=$3 port=$4 tried=$2/.certificate.tried
+    certificates=0 certificate=$1 certificate_note=$2/.certificate
+    if same "$certificate" "$certificate_note"; then
+        rm -f "$tried"
+        return
+    fi
+    [[ -e $certificate_note ]] && ask "$address" || return 0
+    # Envoy may have taken it since it was waited for, and takes the same one only once.
+    if [[ -e $tried && $(<"$tried") == *$'\n'"$(<"$certificate")" ]]; then
+        read -r certificates <"$tried"
+        # An Envoy that began since then has read it.
+        [[ ! $2/.said/envoy -nt $tried ]] || certificates=0
+        return 0
+    fi
+    certificates=$(certificates_taken)
+    { echo "$certificates" && cat "$certificate"; } >"$tried.new" && flush "$tried.new" && mv "$tried.new" "$tried"
 }
 
-# await_certificate ADDRESS PORT: until Envoy serves it. It keeps the one from before where it cannot read both files.
+# await_certificate ADDRESS PORT: until Envoy serves it, which is noted then. It keeps the one from before where it
+# cannot read both files.
 await_certificate() {
     local address=$1 port=$2
-    ((certificates)) || return 0
-    until ask "$address" && (($(certificates_taken) > certificates)); do
-        if ((SECONDS >= deadline)); then
-            echo "Envoy at $address still serves the certificate from before; its own log says more"
-            return 1
-        fi
-        sleep 0.2
-    done
-    echo "Envoy at $address serves the new certificate"
+    if ((certificates)); then
+        until ask "$address" && (($(certificates_taken) != certificates)); do
+            if ((SECONDS >= deadline)); then
+                echo "Envoy at $address still serves the certificate from before; its own log says more"
+                return 1
+            fi
+            sleep 0.2
+        done
+        echo "Envoy at $address serves the new certificate"
+    fi
+    give_as "$certificate" "$certificate_note" && rm -f "$certificate_note.tried"
 }
 
 # stage NEW FOLDER ADDRESS PORT: keeps the files in FOLDER/.next for `apply`. Where no Envoy runs, or none on this

@@ -1,6 +1,8 @@
 """The script that gives Envoy its files, with a status page in the place of Envoy."""
 
 import http.server
+import os
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -8,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.envoy.ground import run_script
+from components.config_volume import script
+from components.envoy_delivery import Delivery
+from tests import stacks
+from tests.envoy.ground import SCRIPT, run_script
 
 FILES = ("eds-rest-main.yaml", "cds.yaml", "rds-rest.yaml", "lds.yaml")
 
@@ -53,3 +58,38 @@ def test_all_steps_together_keep_to_the_time_that_they_have(tmp_path: Path, port
     assert "the files from before are back" in said.said
     assert took_s < 3 + 2 + 3
     assert {(folder / name).read_text() for name in FILES} == {'version_info: "old"\nresources:\n'}
+
+
+def test_a_trial_that_takes_all_of_its_time_leaves_the_publisher_some_for_what_comes_after() -> None:
+    plan = stacks.plan(stacks.one_node()).nodes[0].front_end
+    published = Delivery(plan=plan, network="n", secrets={}, image=None).publisher()
+    steps = (published.then or "").replace(script("envoy_upgrade.sh"), "")
+    stand_ins = "stage() { echo $((deadline - SECONDS)); }; stage_run() { :; }; volume=/nowhere"
+    run = ["bash", "-c", f". {SCRIPT}; {stand_ins}; deadline=$((SECONDS - 1)); {steps}"]
+    left = int(subprocess.run(run, capture_output=True, text=True, check=True).stdout)
+    whole = int(subprocess.run(["bash", "-c", f". {SCRIPT}; echo $deadline"], capture_output=True).stdout)
+    # A page that does not answer is asked for 5 s more, in each part.
+    assert 15 <= left <= published.patience_s - whole - 2 * 5
+
+
+@pytest.fixture
+def flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What is synced, with the text that it had then, a line each."""
+    tools, log = tmp_path / "tools", tmp_path / "flushed"
+    tools.mkdir()
+    (tools / "sync").write_text(
+        f'#!/bin/bash\nfor f; do [[ -d $f ]] || echo "${{f##*/}} $(<"$f")" >>{log}; done\n'
+    )
+    (tools / "sync").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    return log
+
+
+def test_what_is_renamed_into_use_is_on_the_disk_before(tmp_path: Path, flushed: Path) -> None:
+    new, folder = written(tmp_path / "new", "new"), written(tmp_path / "config", "old")
+    assert run_script("give", folder, new / "cds.yaml", work=tmp_path).code == 0
+    assert flushed.read_text() == '.new version_info: "new"\nresources:\n'
+    flushed.unlink()
+    assert run_script("keep_good", new, folder, work=tmp_path).code == 0
+    assert {line.split()[0] for line in flushed.read_text().splitlines()[::2]} == set(FILES)
+    assert (folder / ".good" / "cds.yaml").read_text() == (new / "cds.yaml").read_text()
