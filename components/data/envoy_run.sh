@@ -7,7 +7,8 @@
 # FOLDER, how many seconds one that is replaced may go on with its requests, and Envoy's arguments. When that
 # changes, the next Envoy is started beside the one that runs, takes its sockets (hot restart), and that one ends
 # once it has answered what it had. What became of it is said in FOLDER/.said/envoy: `serves` or `refuses`, then
-# the lines of `envoy.run` that are meant, an empty line, and why.
+# the lines of `envoy.run` that are meant, an empty line, and why. FOLDER/.good.run, of the same lines, is what served
+# last: it is started where `envoy.run` cannot be, as after a change that was killed.
 #
 # A script that is replaced is read when the container is started the next time. Of tools it needs mv and rm alone.
 set -uo pipefail
@@ -15,6 +16,7 @@ set -uo pipefail
 folder=$1
 admin_port=$2
 start_patience_s=${START_PATIENCE_S:-20}
+whole_patience_s=${WHOLE_PATIENCE_S:-5} # for an answer of one that a busy machine keeps waiting
 said=$folder/.said/envoy
 running=() refused=() version=
 envoy= epoch=0    # the one that serves
@@ -32,7 +34,14 @@ tell() {
     { printf '%s\n' "$word" "${run[@]}" "" "$@" >"$said.new" && mv -f "$said.new" "$said"; } 2>/dev/null || :
 }
 
-read_wanted() { mapfile -t wanted <"$folder/envoy.run"; } 2>/dev/null
+# read_wanted [FILE]: what is to run, into `wanted`. False where that is not said, or not all of it.
+read_wanted() {
+    { mapfile -t wanted <"${1:-$folder/envoy.run}"; } 2>/dev/null || return 1
+    [[ ${#wanted[@]} -ge 4 && ${wanted[1]} && ${wanted[2]} =~ ^[0-9]+$ ]]
+}
+
+# read_good: what served last, into `wanted`.
+read_good() { read_wanted "$folder/.good.run" && [[ -x $folder/${wanted[1]} ]]; }
 
 lives() { [[ $1 ]] && kill -0 "$1" 2>/dev/null; }
 
@@ -84,7 +93,7 @@ take_over() {
             code="did not serve within $start_patience_s s"
             lives "$started" || { wait "$started" || code="ended with code $?"; }
             kill -KILL "$started" 2>/dev/null
-            why="$code; why is in the log of this container"
+            why="$code; why is in the log of this container; restart it before another one is to take over"
             return 1
         fi
         pause
@@ -93,27 +102,67 @@ take_over() {
     envoy=$started epoch=$((epoch + 1)) running=("${wanted[@]}")
 }
 
+# The one that runs still serves. One that ended while it took over may have closed its parent's listeners.
+await_whole() {
+    local deadline=$((SECONDS + whole_patience_s))
+    until serves "$epoch"; do
+        [[ ! $stopping ]] || return 0
+        lives "$envoy" && ((SECONDS < deadline)) || return 1
+        pause
+    done
+}
+
+# first: starts what is in `wanted`; nothing runs yet.
+first() {
+    running=("${wanted[@]}")
+    start 0 "${running[2]}" "${running[@]}"
+    envoy=$started
+    version=$("$folder/${running[1]}" --hot-restart-version 2>&1)
+}
+
+# fall_back: where the first Envoy ended and never served, what served last is started in its place.
+fall_back() {
+    local code=0
+    [[ ! $served && ! $stopping && ! ${refused[*]} ]] && read_good && [[ ${wanted[*]} != "${running[*]}" ]] || return 1
+    wait "$envoy" || code=$?
+    refused=("${running[@]}")
+    why="as the first one it ended with code $code before it served; why is in the log of this container"
+    say "${running[0]}: $why; what served last is started"
+    first
+}
+
 stop() {
     stopping=1
     kill -TERM $envoy $before ${started:-} 2>/dev/null || :
 }
 
 main() {
-    local why= started= seconds= told= code=0
+    local why= started= seconds= told= served= code=0
     exec {never}<> <(:)
     rm -f "$said" 2>/dev/null
     trap stop TERM INT
-    read_wanted || { say "no $folder/envoy.run says what to run"; exit 1; }
-    running=("${wanted[@]}")
-    start 0 "${running[2]}" "${running[@]}"
-    envoy=$started
-    version=$("$folder/${running[1]}" --hot-restart-version 2>&1)
-    while lives "$envoy"; do
+    if ! read_wanted; then
+        read_good || { say "no $folder/envoy.run says what to run"; exit 1; }
+        say "no $folder/envoy.run says what to run: what served last is started"
+    elif [[ ! -x $folder/${wanted[1]} ]]; then
+        refused=("${wanted[@]}") why="$folder/${wanted[1]} is not there"
+        read_good || { say "$why"; exit 1; }
+        say "$why: what served last is started"
+    fi
+    first
+    while :; do
+        if ! lives "$envoy"; then
+            fall_back || break
+        fi
         pause
         [[ ! $stopping ]] || break
         if [[ ! $told ]] && serves "$epoch"; then
-            tell serves "${running[@]}" --
-            told=1
+            if [[ ${refused[*]} ]]; then
+                tell refuses "${refused[@]}" -- "$why"
+            else
+                tell serves "${running[@]}" --
+            fi
+            told=1 served=1
         fi
         if [[ $before ]] && ! lives "$before"; then
             wait "$before" || say "the Envoy before ended with code $?"
@@ -124,8 +173,9 @@ main() {
         read_wanted || continue
         if [[ "${wanted[*]}" == "${running[*]}" ]]; then
             [[ ! ${refused[*]} ]] || refused=() told=
-        elif [[ ! $told ]]; then
+        elif [[ ! $told && "${wanted[*]}" != "${refused[*]}" ]]; then
             say "other things are to run than what does not serve yet: from the beginning"
+            served=1 # what ends now does not because it cannot serve
             kill -TERM "$envoy"
         elif [[ "${wanted[*]}" != "${refused[*]}" && ! $before ]]; then
             say "another Envoy is to take over: ${wanted[0]}, ${wanted[1]}"
@@ -138,6 +188,10 @@ main() {
                 say "it does not: $why"
                 tell refuses "${wanted[@]}" -- "$why"
                 told=1
+                if ! await_whole; then
+                    say "the Envoy from before does not serve any more: from the beginning"
+                    kill -TERM "$envoy" 2>/dev/null
+                fi
             fi
         fi
     done

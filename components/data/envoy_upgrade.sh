@@ -23,18 +23,32 @@ stage_run() {
 take_over() {
     local new=$1 folder=$2 address=$3 port=$4 seconds=$5 wanted good=$2/.good.run
     mapfile -t wanted <"$new/envoy.run"
-    [[ -e $good ]] || cp "$folder/envoy.run" "$good" || return 1
+    [[ -s $good ]] || give_as "$folder/envoy.run" "$good" || return 1
+    forget_refusal || return 1
     [[ $(<"$folder/envoy.run") == "$(<"$new/envoy.run")" ]] || give "$folder" "$new/envoy.run" || return 1
     deadline=$((SECONDS + seconds))
     if ! wait_serves; then
-        cp "$good" "$folder/.new" && mv "$folder/.new" "$folder/envoy.run"
+        give_as "$good" "$folder/envoy.run"
         echo "the Envoy from before goes on; when its container starts again, it is that one too"
         return 1
     fi
     deadline=$((SECONDS + patience_s))
     wait_taken "$address" "$folder"/[celr]ds*.yaml || return 1
-    cp "$folder/envoy.run" "$good.new" && mv "$good.new" "$good" && remove_other_binaries
+    give_as "$folder/envoy.run" "$good" && remove_other_binaries
     echo "Envoy of ${wanted[0]} serves"
+}
+
+# A refusal that is said before anything was given is one of a try that was killed: it is no answer to this one, and
+# who refused does not try the same again. So what ran before is to run first.
+forget_refusal() {
+    local told wanted
+    { mapfile -t told <"$folder/.said/envoy"; } 2>/dev/null || return 0
+    same "$new/envoy.run" "$folder/envoy.run" && ! same "$good" "$folder/envoy.run" || return 0
+    mapfile -t wanted <"$folder/envoy.run"
+    [[ ${told[*]:0:${#wanted[@]} + 1} == "refuses ${wanted[*]}" ]] || return 0
+    give_as "$good" "$folder/envoy.run" && mapfile -t wanted <"$good" || return 1
+    deadline=$((SECONDS + put_back_s))
+    wait_serves
 }
 
 # What is said of the Envoy that is to run.

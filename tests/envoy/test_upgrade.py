@@ -5,16 +5,16 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from images import envoy
 from tests.envoy import ground
-from tests.envoy.ground import DATA
+from tests.envoy.ground import DATA, Said
 from tests.envoy.harness import Site, site, wait_for
 from tests.envoy.load import load_on
 from tests.envoy.supervised import END_S, RUN_SCRIPT, FrontEnd, Runner
@@ -225,6 +225,112 @@ def test_what_is_to_run_and_does_not_serve_yet_gives_way_to_what_is_wanted_now(
     finally:
         process.kill()
         process.wait()
+
+
+@contextmanager
+def started_again(made: Made) -> Iterator[FrontEnd]:
+    """The same place after its container was started again."""
+    front_end = made.front_end
+    command = ["/bin/bash", str(RUN_SCRIPT), str(front_end.ground.folder), str(front_end.ground.admin_port)]
+    process = subprocess.Popen(command)
+    try:
+        yield replace(front_end, process=process)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def ended(front_end: FrontEnd) -> None:
+    front_end.process.terminate()
+    front_end.process.wait(10)
+
+
+def says(front_end: FrontEnd, word: str, image: str) -> None:
+    def said() -> bool:
+        return (front_end.ground.folder / ".said" / "envoy").exists() and front_end.said()[:2] == [
+            word,
+            image,
+        ]
+
+    wait_for(f"{word} {image}", said)
+
+
+DAMAGE: dict[str, Callable[[str], str]] = {
+    "an empty one": lambda _: "",
+    "one that ends too soon": lambda text: "".join(text.splitlines(keepends=True)[:2]),
+    "one whose binary is gone": lambda text: text.replace("envoy-", "envoy-gone-", 1),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_what_served_last_is_started_where_a_power_cut_left_no_use_of_what_is_to_run(
+    made: Made, envoy_binary: Path, damage: str
+) -> None:
+    front_end = made.front_end
+    assert front_end.take_over("good", envoy_binary, front_end.arguments()).code == 0
+    ended(front_end)
+    file = front_end.ground.folder / "envoy.run"
+    file.write_text(DAMAGE[damage](file.read_text()))
+    with started_again(made) as again:
+        wait_for("it serves", lambda: again.envoys() != [] and made.site.predict().status == 200)
+        again.alone()
+        assert again.take_over("next", envoy_binary, again.arguments(workers=1)).code == 0
+        assert again.runs == f"{OURS} 1"
+
+
+def test_what_served_last_is_started_where_a_killed_change_left_what_cannot_serve(
+    made: Made, envoy_binary: Path, tmp_path: Path
+) -> None:
+    front_end = made.front_end
+    assert front_end.take_over("good", envoy_binary, front_end.arguments()).code == 0
+    ended(front_end)
+    stub = executable(tmp_path / "stub", STUBS["one that ends as it starts"][0])
+    front_end.stage("bad", stub, front_end.arguments())
+    with started_again(made) as again:
+        says(again, "refuses", "bad")
+        assert "ended with code 3 before it served" in again.said()[-1]
+        assert made.site.predict().status == 200
+        said = again.take_over("bad", stub, again.arguments())
+        assert (said.code, "ended with code 3; why" in said.said) == (1, True), said.said
+        says(again, "serves", "good")
+
+
+def test_a_refusal_that_a_killed_acceptance_left_is_no_answer_to_the_next_try(
+    made: Made, envoy_binary: Path, tmp_path: Path
+) -> None:
+    front_end, mended = made.front_end, tmp_path / "mended"
+    assert front_end.take_over("good", envoy_binary, front_end.arguments()).code == 0
+    front_end.alone()
+    stub = executable(tmp_path / "stub", f'[[ -e {mended} ]] || exit 3; exec {envoy_binary} "$@"')
+    front_end.stage("late", stub, front_end.arguments())
+    (front_end.ground.folder / ".next" / "envoy.run").replace(front_end.ground.folder / "envoy.run")
+    says(front_end, "refuses", "late")
+    mended.touch()
+    said = front_end.take_over("late", stub, front_end.arguments())
+    assert said == Said(0, "Envoy of late serves\n")
+
+
+def test_an_envoy_that_does_not_serve_any_more_after_another_failed_to_take_over_is_started_again(
+    made: Made, tmp_path: Path
+) -> None:
+    front_end = made.front_end
+    [running] = front_end.envoys()
+    stops = f"[[ $* == *validate* ]] || {{ kill -STOP {running}; exit 3; }}"
+    stub = executable(
+        tmp_path / "stub", f"[[ $* != *--hot-restart-version* ]] || {{ echo 11.104; exit; }}; {stops}"
+    )
+
+    def told_to_end() -> bool:
+        status = Path(f"/proc/{running}/status").read_text()
+        [pending] = re.findall(r"ShdPnd:\s*(\w+)", status)
+        return bool(int(pending, 16) & 1 << (signal.SIGTERM - 1))
+
+    said = front_end.take_over("other", stub, front_end.arguments())
+    assert (said.code, "restart it before another one is to take over" in said.said) == (1, True), said.said
+    wait_for("it is told to end", told_to_end)
+    os.kill(running, signal.SIGCONT)
+    assert front_end.process.wait(10) == 0
+    assert (front_end.ground.folder / "envoy.run").read_text().startswith("first\n")
 
 
 def test_the_scripts_need_only_what_the_images_have() -> None:
