@@ -229,7 +229,7 @@ def _servers(settings: KubernetesSettings, pool: KubernetesPool, stack: str, own
         labels=_labels(stack, owner, {**said, "load-timeout-s": str(pool.load_timeout_s)}),
         own_labels=tuple(
             (f"tf-serving.{name}", value)
-            for name, value in {"pool-gpus": str(nodes.gpus), **size_labels(pool, room)}.items()
+            for name, value in {**_of_nodes(pool, nodes), **size_labels(pool, room)}.items()
         ),
         selector=labels(stack, said),
         # A label cannot hold a comma.
@@ -238,6 +238,17 @@ def _servers(settings: KubernetesSettings, pool: KubernetesPool, stack: str, own
             *((f"tf-serving.{name}", "true") for name, is_so in given_up.items() if is_so),
         ),
     )
+
+
+def _of_nodes(pool: KubernetesPool, nodes: NodePool) -> dict[str, str]:
+    """What the policy pack must know of the nodes; of memory what pods may have."""
+    found = {"pool-gpus": str(nodes.gpus)}
+    if nodes.driver is not None:
+        found["node-driver"] = nodes.driver
+    if nodes.memory_mib_per_node is not None:
+        found["node-memory-mib"] = str(nodes.memory_mib_per_node)
+        found["pods-per-node"] = str(pool.nodes.on_the_fullest(nodes))
+    return found
 
 
 def _threads(pool: KubernetesPool) -> ThreadCounts:

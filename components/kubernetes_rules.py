@@ -1,5 +1,6 @@
 """Rules between parts of a stack file for Kubernetes: what fits the nodes, and what would never be placed."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 
 from components.cluster_settings import SHARED, NodePool
@@ -63,14 +64,11 @@ def pods_fit_a_node(settings: KubernetesSettings) -> Iterator[Problem]:
     for path, pool, nodes in _placed(settings):
         if nodes is None:
             continue
-        there = nodes.gpus_per_node // pool.nodes.gpus
-        if not there:
+        count = pool.nodes.on_the_fullest(nodes)
+        if not count:
             message = f"a node of {nodes.name} has {nodes.gpus_per_node}"
             yield Problem(f"{path}.gpus", message, pool.nodes.gpus)
             continue
-        there = min(there, pool.nodes.most)
-        at_least = -(-pool.nodes.most // nodes.nodes)  # on the fullest node, however they are spread
-        count = min(there, at_least)
         if nodes.cpus_per_node is not None and count * pool.nodes.cpus > nodes.cpus_per_node:
             message = f"{count} pods on a node of {nodes.name} need more than its {nodes.cpus_per_node} CPUs"
             yield Problem(f"{path}.cpus", message, pool.nodes.cpus)
@@ -189,6 +187,31 @@ def prod_is_not_open_on_every_node(settings: KubernetesSettings) -> Iterator[Pro
         yield Problem("front_end.service", message, "NodePort")
 
 
+# Clouds' words for a balancer that only their own network reaches, and for an address that it is given; the
+# policy pack has the same (only_the_front_end_publishes.py).
+_INTERNAL = re.compile(r"internal", re.IGNORECASE)
+_ADDRESS = re.compile(r"source-?ranges|eip|static-?ip|ip-?name|ip-?address|ips?$", re.IGNORECASE)
+
+
+def prod_says_who_reaches_a_balancer(settings: KubernetesSettings) -> Iterator[Problem]:
+    """By default a cloud gives a balancer a public address, for everybody."""
+    front_end = settings.front_end
+    if settings.environment != "prod" or front_end.service != "LoadBalancer" or front_end.source_ranges:
+        return
+    if not any(_narrows(name, value) for name, value in front_end.service_annotations.items()):
+        message = (
+            "is required in prod with service: LoadBalancer: networks that may connect; or your cloud's "
+            "annotation for an internal balancer or an address, in service_annotations"
+        )
+        yield Problem("front_end.source_ranges", message)
+
+
+def _narrows(name: str, value: str) -> bool:
+    if value.lower() in ("", "false"):
+        return False
+    return bool(_INTERNAL.search(name) or _ADDRESS.search(name)) or value.lower() == "internal"
+
+
 def versions_change_in_place(settings: KubernetesSettings) -> Iterator[Problem]:
     """A cluster rolls pods by itself, and all of them have the pool's versions."""
     for p, pool in enumerate(settings.pools):
@@ -215,6 +238,7 @@ KUBERNETES_RULES: tuple[Rule, ...] = (
     paths_are_absolute,
     names_are_free,
     prod_is_not_open_on_every_node,
+    prod_says_who_reaches_a_balancer,
     versions_change_in_place,
 )
 
@@ -224,4 +248,5 @@ NEEDED_WHOLE: Mapping[Rule, tuple[str, ...]] = {
     nodes_run_the_image: ("images",),
     shared_gpus_say_how_much: ("environment",),
     prod_is_not_open_on_every_node: ("environment", "front_end"),
+    prod_says_who_reaches_a_balancer: ("environment", "front_end"),
 }

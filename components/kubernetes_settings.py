@@ -137,6 +137,10 @@ class OnNodes(Model):
         """Pods at most, without those of a surge."""
         return self.replicas or (self.autoscale.most if self.autoscale else 0)
 
+    def on_the_fullest(self, nodes: NodePool) -> int:
+        """Pods on the node with the most, however they are spread; 0 where none fits."""
+        return min(nodes.gpus_per_node // self.gpus, self.most, -(-self.most // nodes.nodes))
+
 
 class ModelVolume(Model):
     """Where the models' folders are: exactly one of the three."""

@@ -6,7 +6,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from pack.plain import UNKNOWN
-from pack.reading import Reader
+from pack.reading import Reader, decoded
 from pack.resource import Provider, Resource
 from pack.workload import GpuRequest, Limits, Mount, Network, Port, Probe, Security, Workload
 
@@ -216,7 +216,10 @@ def bound_folder(reader: Reader, driver_options: object, path: str, field: str) 
 
 
 def _files(reader: Reader, props: Mapping[str, object]) -> dict[str, str]:
-    return _texts_by_name(reader, props, "uploads", keys=("file", "content"), field="files")
+    """Texts of uploads. Of one by `source`, a file of the machine that runs Pulumi, none is shown."""
+    plain = _texts_by_name(reader, props, "uploads", keys=("file", "content"), field="files")
+    encoded = _texts_by_name(reader, props, "uploads", keys=("file", "contentBase64"), field="files")
+    return {**{name: decoded(text) for name, text in encoded.items()}, **plain}
 
 
 def _texts_by_name(

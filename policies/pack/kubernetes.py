@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pack.reading import Reader, Unread
+from pack.reading import Reader, Unread, decoded
 from pack.resource import Resource
 from pack.workload import GpuRequest, Limits, Mount, Port, Probe, Security, Workload
 
@@ -55,6 +55,8 @@ class Service:
     external_ips: tuple[str, ...] = ()
     load_balancer_ip: str | None = None
     source_ranges: tuple[str, ...] = ()
+    targets: tuple[tuple[str, str], ...] = ()
+    """Where each port stands, and the port of the pods, by number or name, that it leads to."""
     unread: Mapping[str, tuple[Unread, ...]] = field(default_factory=dict)
 
 
@@ -110,13 +112,15 @@ def workloads(resource: Resource) -> Iterator[Workload]:
 
 
 def config_map(resource: Resource) -> tuple[str, dict[str, str]] | None:
-    """The name of a ConfigMap and its texts, or None for other resources."""
+    """The name of a ConfigMap and its texts, also those in base64, or None for other resources."""
     if kind(resource.type) != "ConfigMap":
         return None
     reader = Reader()
     metadata = reader.mapping(resource.props.get("metadata"), "metadata", "name")
     name = reader.text(metadata.get("name"), "metadata.name", "name") or resource.name
-    return name, _texts(reader, resource.props, "data")
+    encoded = _texts(reader, resource.props, "binaryData")
+    texts = {key: decoded(text) for key, text in encoded.items()}
+    return name, {**texts, **_texts(reader, resource.props, "data")}
 
 
 def service(resource: Resource) -> Service | None:
@@ -137,8 +141,17 @@ def service(resource: Resource) -> Service | None:
         external_ips=reader.texts(spec.get("externalIPs"), "spec.externalIPs", "kind"),
         load_balancer_ip=reader.text(spec.get("loadBalancerIP"), "spec.loadBalancerIP", "kind"),
         source_ranges=ranges,
+        targets=tuple(_targets(reader, spec)),
         unread={name: tuple(found) for name, found in reader.unread.items()},
     )
+
+
+def _targets(reader: Reader, spec: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    for at, item in reader.objects(spec.get("ports"), "spec.ports", "ports"):
+        name = "port" if item.get("targetPort") is None else "targetPort"
+        target = reader.text(item.get(name), f"{at}.{name}", "ports")
+        if target is not None:
+            yield f"{at}.{name}: {target}", target
 
 
 def _texts(reader: Reader, holder: Mapping[str, object], name: str) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Reads typed values out of plain properties, and keeps what could not be read."""
 
 import json
+from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -99,6 +100,14 @@ class Reader:
             return
         odd = None if value is UNKNOWN else f"{_kind(value)}, not {wanted}"
         self.unread.setdefault(field_name, []).append(Unread(path=path, odd=odd))
+
+
+def decoded(text: str) -> str:
+    """What a text in base64 stands for, a secret one if it was; what is no base64 or no text is left out."""
+    try:
+        return type(text)(b64decode(text).decode("utf-8", "ignore"))
+    except ValueError:
+        return ""
 
 
 def _kind(value: object) -> str:

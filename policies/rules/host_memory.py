@@ -91,7 +91,7 @@ def check_total(stack: Stack, params: Params) -> Iterator[Finding]:
             yield from _fits(there, stack.node(servers[-1]).memory_mib, reserve)
     for server in stack.servers:
         if server.target == "kubernetes":
-            yield from _replicas_fit(stack, server, reserve)
+            yield from _replicas_fit(stack, server)
 
 
 def _others_have_limits(there: list[Workload]) -> Iterator[Finding]:
@@ -114,14 +114,17 @@ def _fits(there: list[Workload], ram: int | None, reserve: float) -> Iterator[Fi
     yield about(limited[-1][0], what, "lower memory, or move a server to another node")
 
 
-def _replicas_fit(stack: Stack, server: Workload, reserve: float) -> Iterator[Finding]:
-    """A node that fills all its GPUs with this server. Judged where the pod tells about its node."""
-    node = stack.node(server)
-    limit, count = server.limits.memory_mib, max(1, len(node.gpus))
-    if limit and node.memory_mib is not None and limit * count + reserve > node.memory_mib:
+def _replicas_fit(stack: Stack, server: Workload) -> Iterator[Finding]:
+    """A node that fills all its GPUs with this server. Judged where the pod tells about its node.
+
+    What it tells is what pods may have of a node: the kubelet has taken its own part already.
+    """
+    node, said = stack.node(server), server.label("pods-per-node") or ""
+    limit, count = server.limits.memory_mib, int(said) if said.isdecimal() else max(1, len(node.gpus))
+    if limit and node.memory_mib is not None and limit * count > node.memory_mib:
         what = (
-            f"resources.limits.memory: {count} x {_mib(limit)} Mi on a node of {node.memory_mib}, of which "
-            f"{_mib(reserve)} are kept for itself: GPUs would stay empty"
+            f"resources.limits.memory: {count} x {_mib(limit)} Mi on a node that has {node.memory_mib} for "
+            "pods: GPUs would stay empty"
         )
         yield about(server, what, "lower limits.memory, or use nodes with more memory")
 
@@ -160,7 +163,8 @@ RULES = (
         exempt=(
             "A container beside the servers may go without a limit by the label "
             "`tf-serving.exempt: host-memory-total`. RAM is known where a container of the node carries the "
-            "label `tf-serving.node-memory-mib`."
+            "label `tf-serving.node-memory-mib`; on a pod it is what pods may have of a node, and "
+            "`tf-serving.pods-per-node` how many of these there are on one."
         ),
         levels=EVERYWHERE,
         check=check_total,
@@ -169,7 +173,7 @@ RULES = (
                 "type": "number",
                 "minimum": 0,
                 "default": _RESERVE_MIB,
-                "description": "RAM of each node that is kept for its engine, kernel and file caches, in MiB",
+                "description": "RAM of a Docker host that is kept for engine, kernel and file caches, in MiB",
             }
         },
     ),

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from pack.encrypted import EncryptedText
+from pack.reading import decoded
 from pack.resource import Resource
 from pack.rule import Finding, Params, Rule
 from pack.secrets import HIDDEN, form, is_named_secret
@@ -29,6 +30,10 @@ def check(stack: Stack, _params: Params) -> Iterator[Finding]:
         data = resource.props.get("data")
         for where, what in _by_name(data if isinstance(data, dict) else {}, "data"):
             yield _finding(resource, resource.name, where, what, "kubernetes")
+        binary = resource.props.get("binaryData")
+        for name, text in binary.items() if isinstance(binary, dict) else ():
+            if isinstance(text, str) and (found := form(decoded(text))):
+                yield _finding(resource, resource.name, f"binaryData {name}", found, "kubernetes")
 
 
 def _finding(resource: Resource, name: str, where: str, what: str, target: str) -> Finding:
@@ -75,7 +80,10 @@ RULES = (
             "https://github.com/pulumi/pulumi/issues/18866",
             "https://github.com/pulumi/pulumi-kubernetes/issues/1118",
         ),
-        exempt="What is no model server, by the label `tf-serving.exempt: no-secrets-in-the-open`.",
+        exempt=(
+            "What is no model server, by the label `tf-serving.exempt: no-secrets-in-the-open`. An upload by "
+            "`source` is not judged: no policy is shown the file."
+        ),
         levels={"local": "advisory", "staging": "mandatory", "prod": "mandatory"},
         check=check,
     ),

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from components.stack_file import own_values
+from components.stack_file import load_stack_file, own_values
 from tests import golden
 from tests.kubernetes_stacks import rendered_to
 from tests.manifests import VERSIONS, problems
-from tests.pulumi_project import Project
+from tests.pulumi_project import CHECKOUT, Project
 from tests.stacks import Config, changed
+from toolchain.python_env import ensure_policy_venv
 from toolchain.tools import Toolchain
 
 pytestmark = [pytest.mark.integration, pytest.mark.cluster]
@@ -20,10 +21,19 @@ _STACKS: dict[str, Config] = {
     stack: own_values(yaml.safe_load(file.read_text())["config"])
     for stack, file in golden.stack_files().items()
 }
+_OF_A_CLUSTER = ("kubeconfig", "context")
+
+
+def _rendered(config: Config, stack: str) -> Config:
+    """The same into a folder, also where the stack reaches a cluster."""
+    cluster = {key: value for key, value in config["cluster"].items() if key not in _OF_A_CLUSTER}
+    return config | {"cluster": {"render_to": f"./rendered/{stack}"} | cluster}
+
+
 RENDERED = {
-    stack: config
+    stack: _rendered(config, stack)
     for stack, config in _STACKS.items()
-    if config.get("target") == "kubernetes" and "render_to" in config["cluster"]
+    if config.get("target") == "kubernetes"
 }
 
 
@@ -45,8 +55,6 @@ def test_a_committed_stack_is_rendered_once_and_a_second_up_changes_nothing(
 ) -> None:
     config = RENDERED[stack]
     project.write_stack(stack, config)
-    planned = project.preview(stack)
-    assert planned.code == 0, planned.output
     assert files(project, config) == {}
     made = project.up(stack)
     assert made.code == 0, made.output
@@ -59,6 +67,34 @@ def test_a_committed_stack_is_rendered_once_and_a_second_up_changes_nothing(
     assert set(again.changes()) == {"unchanged"}, again.output
     assert files(project, config) == first
     assert project.destroy(stack).code == 0
+    assert files(project, config) == {}
+
+
+def lock(project: Project, config: Config) -> None:
+    """Write what `make pin` would, with digests of this test's own."""
+    volumes = (pool["model_volume"].get("image") for pool in config["pools"])
+    images = [*config["images"].values(), *filter(None, volumes)]
+    lines = "".join(f"  {image}: sha256:{'0' * 64}\n" for image in images)
+    (project.folder / "images.lock.yaml").write_text(f"images:\n{lines}")
+
+
+@pytest.mark.parametrize("stack", RENDERED)
+def test_a_preview_meets_the_policy_pack_without_a_finding_and_writes_nothing(
+    project: Project, stack: str
+) -> None:
+    ensure_policy_venv()
+    config = RENDERED[stack]
+    environment = load_stack_file(golden.stack_files()[stack]).environment
+    lock(project, config)
+    project.write_stack(stack, config)
+    pack = CHECKOUT / "policies"
+    planned = project.preview(
+        stack, f"--policy-pack={pack}", f"--policy-pack-config={pack}/config/{environment}.json"
+    )
+    assert planned.code == 0, planned.output
+    assert "Policies:" in planned.output, "the pack was asked"
+    for found in ("mandatory", "advisory", "can't run policy"):
+        assert found not in planned.output, planned.output
     assert files(project, config) == {}
 
 

@@ -1,7 +1,7 @@
 """A server that looks like TensorFlow Serving to Envoy and misbehaves on demand: a process of its own.
 
 `POST /control` changes how it behaves, `GET /seen` lists the requests that it was given. It listens where the
-Plan puts an instance: REST on 8501, gRPC on 8500 of its address.
+Plan puts an instance: REST on 8501, gRPC on 8500 of its address, unless other ports are named (gRPC, REST).
 """
 
 import asyncio
@@ -161,17 +161,17 @@ class _AnyMethod(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic i
         return grpc.unary_unary_rpc_method_handler(call)
 
 
-async def _main(name: str, address: str) -> None:
+async def _main(name: str, address: str, grpc_port: int = GRPC_PORT, rest_port: int = REST_PORT) -> None:
     behaviour = Behaviour(name)
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1), ("grpc.so_reuseport", 0)])
     server.add_generic_rpc_handlers((_AnyMethod(behaviour),))
-    if server.add_insecure_port(f"{address}:{GRPC_PORT}") == 0:
-        raise SystemExit(f"{address}:{GRPC_PORT} is taken")
+    if server.add_insecure_port(f"{address}:{grpc_port}") == 0:
+        raise SystemExit(f"{address}:{grpc_port} is taken")
     await server.start()
-    rest = await asyncio.start_server(_http(behaviour), address, REST_PORT)
+    rest = await asyncio.start_server(_http(behaviour), address, rest_port)
     async with rest:
         await rest.serve_forever()
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(sys.argv[1], sys.argv[2]))
+    asyncio.run(_main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])))

@@ -2,26 +2,29 @@
 
 import shutil
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import grpc
 import pytest
 
 from components.envoy_files import bootstrap_file
-from components.front_end_plan import FrontEndPlan
+from components.front_end_plan import FrontEndPlan, ListenPorts
 from components.kubernetes_acceptance import settings_text
 from components.kubernetes_envoy import dynamic_files
 from components.kubernetes_plan import KubernetesPlan, make_kubernetes_plan
-from components.kubernetes_settings import KubernetesSettings
+from components.kubernetes_settings import KubernetesFrontEnd, KubernetesSettings
+from components.plan import GRPC_PORT, REST_PORT
 from components.settings import STATUS_PORT
 from components.stack_file import load_stack_file
 from ops.api_keys import api_keys_text
 from tests import golden
-from tests.envoy import harness
-from tests.envoy.ground import Ground, envoy_command
+from tests.envoy import harness, stand_ins
+from tests.envoy.ground import ROOT, Ground, envoy_command
 from tests.envoy.harness import free_ports, ground_below, wait_for
 from tests.kubernetes_stacks import four_gpus, plan
 from tests.publishing import Accepted, still_asks
@@ -32,7 +35,7 @@ pytestmark = pytest.mark.envoy
 STACKS = {
     stack: make_kubernetes_plan(loaded, stack=stack).front_end.envoy
     for stack, file in golden.stack_files().items()
-    if isinstance(loaded := load_stack_file(file), KubernetesSettings) and not loaded.front_end.tls_secret
+    if isinstance(loaded := load_stack_file(file), KubernetesSettings)
 }
 
 
@@ -91,9 +94,24 @@ def statistics(ground: Ground, wanted: str) -> dict[str, str]:
     return dict(line.split(": ", 1) for line in lines)
 
 
+def secrets_of(front_end: FrontEndPlan) -> dict[str, str]:
+    """The files of the Secrets that a stack names, as their volume has them."""
+    certificate = zip(("tls.crt", "tls.key"), stand_ins.certificate(), strict=True)
+    keys = api_keys_text(["team-a=0123456789abcdef\n"])
+    spec = front_end.spec
+    assert isinstance(spec, KubernetesFrontEnd)
+    return {
+        **(dict(certificate) if spec.tls_secret else {}),
+        **({"api-keys.yaml": keys} if spec.api_keys_secret else {}),
+    }
+
+
 def with_ports(front_end: FrontEndPlan) -> FrontEndPlan:
-    ports = dict(zip(("rest_port", "grpc_port", "metrics_port"), free_ports(3), strict=True))
-    return replace(front_end, spec=front_end.spec.model_copy(update=ports))
+    """The same on ports that are free here."""
+    rest, grpc_port, metrics = free_ports(3)
+    ports = {"rest_port": rest, "grpc_port": grpc_port, "metrics_port": metrics}
+    spec = front_end.spec.model_copy(update=ports)
+    return replace(front_end, spec=spec, listens=ListenPorts(rest=rest, grpc=grpc_port, metrics=metrics))
 
 
 @pytest.mark.parametrize("front_end", STACKS.values(), ids=STACKS)
@@ -101,7 +119,7 @@ def test_envoy_takes_every_file_of_a_committed_stack(
     front_end: FrontEndPlan, envoy_binary: Path, tmp_path: Path
 ) -> None:
     ground = ground_below(tmp_path)
-    with running(with_ports(front_end), ground, envoy_binary):
+    with running(with_ports(front_end), ground, envoy_binary, secrets_of(front_end)):
         refused = statistics(ground, "update_(rejected|failure)$")
         assert {
             name: value for name, value in refused.items() if value != "0" and "membership" not in name
@@ -116,6 +134,53 @@ def test_envoy_finds_the_pods_behind_a_service(envoy_binary: Path, tmp_path: Pat
             "the name is resolved",
             lambda: statistics(ground, r"cluster\.rest-main\.membership_total$").popitem()[1] == "1",
         )
+
+
+@dataclass(frozen=True)
+class WithServer(Ground):
+    """A place where pods have the ports of a server of this machine."""
+
+    grpc_port: int
+    rest_port: int
+
+    def moved(self, text: str) -> str:
+        for pods, here in ((GRPC_PORT, self.grpc_port), (REST_PORT, self.rest_port)):
+            text = text.replace(f"port_value: {pods}\n", f"port_value: {here}\n")
+        return super().moved(text)
+
+
+@contextmanager
+def a_pod(grpc_port: int, rest_port: int) -> Iterator[None]:
+    """A server of this machine, on these ports of the loopback."""
+    command = [sys.executable, "-m", "tests.envoy.backend", "a-pod", "127.0.0.1"]
+    process = subprocess.Popen([*command, str(grpc_port), str(rest_port)], cwd=ROOT)
+    try:
+        wait_for("it answers", lambda: ask(rest_port, "/v1/models/resnet50") != "")
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def test_a_pod_that_only_dns_knows_answers_a_prediction(envoy_binary: Path, tmp_path: Path) -> None:
+    front_end = with_ports(plan(four_gpus()).front_end.envoy)
+    place = ground_below(tmp_path)
+    ground = WithServer(place.folder, place.admin_port, place.status_port, *free_ports(2))
+
+    def predicted() -> harness.Answer:
+        path = "/v1/models/resnet50:predict"
+        return harness.ask("127.0.0.1", front_end.spec.rest_port, "POST", path, body=b"{}")
+
+    with running(front_end, ground, envoy_binary):
+        wait_for("nobody is behind it", lambda: predicted().status == 503)
+        with a_pod(ground.grpc_port, ground.rest_port):
+            wait_for("Envoy has found it", lambda: predicted().status == 200)
+            answer = predicted()
+            assert answer.json()["path"] == "/v1/models/resnet50:predict"
+            assert answer.served_by == "test-main", "the pods of a Service have one name"
+            with grpc.insecure_channel(f"127.0.0.1:{front_end.spec.grpc_port}") as channel:
+                said, _ = harness.call_grpc(channel)
+            assert b'"served_by": "a-pod"' in said
 
 
 def stack(ports: dict[str, int], **front_end: object) -> KubernetesPlan:

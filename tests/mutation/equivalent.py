@@ -21,7 +21,7 @@ EQUIVALENT: dict[str, dict[tuple[str, str], str]] = {
     },
     "only_the_front_end_publishes": {
         (
-            "if 'admin' not in text",
+            "if not _HAS_ADMIN.search(text)",
             "if False",
         ): "such a text has no admin page either; it only saves reading it",
     },

@@ -2,8 +2,11 @@
 
 import pytest
 
+from tests.kubernetes_stacks import four_gpus, settings
 from tests.policies.good import UNKNOWN, Declared, deployment, exporter, front_end, publisher, server
 from tests.policies.judge import messages, violations
+from tests.policies.test_kubernetes_stacks import declared
+from tests.stacks import changed
 
 RULE = "host-memory"
 TOTAL = "host-memory-total"
@@ -186,15 +189,32 @@ def test_what_has_no_limit_is_not_added_up() -> None:
     assert "memory: 98304 (gpu0) = 98304 MiB on a node of 1000" in found.message
 
 
-@pytest.mark.parametrize(("ram", "fits"), [("197632", True), ("197631", False)])
+@pytest.mark.parametrize(("ram", "fits"), [("196608", True), ("196607", False)])
 def test_replicas_that_fill_a_nodes_gpus_fit_its_ram(ram: str, fits: bool) -> None:
     told = deployment().labelled(node_memory_mib=ram, node_gpus="0=GPU-a;1=GPU-b")
     found = messages(TOTAL, told)
     assert (found == []) == fits
-    assert fits or "main/server: resources.limits.memory: 2 x 98304 Mi on a node of 197631" in found[0]
+    assert (
+        fits or "main/server: resources.limits.memory: 2 x 98304 Mi on a node that has 196607 for" in found[0]
+    )
 
 
 def test_replicas_are_judged_where_limit_and_ram_are_known() -> None:
     told = deployment().labelled(node_memory_mib="1000", node_gpus="0=GPU-a")
     assert messages(TOTAL, told.without(f"{LIMITS}.memory")) == []
     assert messages(TOTAL, deployment()) == []
+
+
+def test_pods_that_we_deploy_tell_the_memory_of_their_nodes() -> None:
+    nodes = changed(four_gpus(), "node_pools[0].memory_mib_per_node", 4 * 98304)
+    made = declared(settings(nodes))
+    assert messages(TOTAL, *made) == []
+
+    def limited(memory: str, replicas: int = 4) -> list[Declared]:
+        made = declared(settings(changed(nodes, "pools[0].nodes.replicas", replicas)))
+        return [one.changed(f"{LIMITS}.memory", memory) if one.name == "main" else one for one in made]
+
+    [found] = violations(TOTAL, *limited("98305Mi"))
+    assert found.resource == "main"
+    assert "4 x 98305 Mi on a node that has 393216 for pods" in found.message
+    assert messages(TOTAL, *limited("196608Mi", replicas=2)) == []

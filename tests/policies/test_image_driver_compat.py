@@ -2,8 +2,11 @@
 
 import pytest
 
+from tests.kubernetes_stacks import four_gpus, settings
 from tests.policies.good import UNKNOWN, Declared, deployment, front_end, publisher, server
 from tests.policies.judge import messages, violations
+from tests.policies.test_kubernetes_stacks import declared
+from tests.stacks import changed
 
 RULE = "image-driver-compat"
 POD = "spec.template"
@@ -128,3 +131,14 @@ def test_a_server_without_an_image_is_left_to_pinned_images() -> None:
 
 def test_the_fix_may_be_the_version_whose_oldest_driver_this_one_is() -> None:
     assert "or use 2.14.1-gpu" in judged(of("2.19.0-gpu"), publisher(node_driver="450.80.02"))
+
+
+def test_pods_that_we_deploy_tell_the_driver_of_their_nodes() -> None:
+    made = declared(settings(four_gpus()))
+    assert judged(*made) == ""
+    older = declared(settings(changed(four_gpus(), "node_pools[0].driver", "470.82.01")))
+    image = "spec.template.spec.containers[0].image"
+    newer = [
+        one.changed(image, "tensorflow/serving:2.19.0-gpu") if one.name == "main" else one for one in older
+    ]
+    assert "needs driver 525.60.13, tf-serving.node-driver is 470.82.01" in judged(*newer)

@@ -1,9 +1,15 @@
 """no-secrets-in-the-open: variables, labels, arguments and files, by the form of a value or by its name."""
 
+from base64 import b64encode
+
 import pytest
 from pack.encrypted import EncryptedText, marked
 
+from tests import stacks
+from tests.kubernetes_stacks import four_gpus, settings
+from tests.mock_engine import Deploy
 from tests.policies.good import (
+    CONFIG_MAP,
     UNKNOWN,
     Declared,
     config_map,
@@ -14,6 +20,8 @@ from tests.policies.good import (
     server,
 )
 from tests.policies.judge import messages, violations
+from tests.policies.made import containers
+from tests.policies.test_kubernetes_stacks import declared
 
 RULE = "no-secrets-in-the-open"
 CONTAINER = "spec.template.spec.containers[0]"
@@ -55,8 +63,8 @@ def test_a_secret_is_known_by_its_form_wherever_it_stands_and_is_never_repeated(
         "argument": server().changed("command[8]", secret if secret[0] != "-" else f" {secret}"),
         "file /etc/x": server().changed("uploads[2]", {"file": "/etc/x", "content": f"x: 1\n{secret}\n"}),
     }
-    for where, declared in places.items():
-        found = violations(RULE, declared)
+    for where, bad in places.items():
+        found = violations(RULE, bad)
         assert found[0].resource == "gpu0"
         assert found[0].message.startswith(f"gpu0: {where}: (hidden): looks like {what}"), where
         assert "Fix: keep it in a file of the machine" in found[0].message
@@ -180,3 +188,26 @@ def test_a_secret_in_a_flag_is_reported_once() -> None:
 
 def test_what_is_no_text_in_a_config_map_is_passed_over() -> None:
     assert judged(config_map().changed("data", {"password": 5.5})) == ""
+
+
+def test_a_key_in_base64_is_in_the_open_as_well(deploy: Deploy) -> None:
+    key = b64encode(SECRETS["a private key"].encode()).decode()
+    [made, *_] = [one for one in containers(deploy, stacks.one_node()) if one.props.get("uploads")]
+    assert judged(made) == ""
+    upload = {"file": "/etc/tls.key", "contentBase64": key}
+    name = made.props["name"]
+    said = judged(made.changed("uploads[0]", upload))
+    assert f"{name}: file /etc/tls.key: (hidden): looks like a private key" in said
+    assert judged(made.changed("uploads[0]", {**upload, "contentBase64": EncryptedText(key)})) == ""
+    for text in (b64encode(b"\xff\xfe, no text").decode(), "no base64", "\u00e9"):
+        assert judged(made.changed("uploads[0]", {**upload, "contentBase64": text})) == ""
+
+
+def test_binary_data_of_a_config_map_is_in_the_open_as_well() -> None:
+    made = [one for one in declared(settings(four_gpus())) if one.type == CONFIG_MAP]
+    assert judged(*made) == ""
+    key = b64encode(SECRETS["a private key"].encode()).decode()
+    said = judged(made[0].changed("binaryData", {"tls.p12": "AAAA", "tls.key": key, "odd": 5.5}))
+    assert f"{made[0].name}: binaryData tls.key: (hidden): looks like a private key" in said
+    assert "tls.p12" not in said
+    assert judged(made[0].changed("binaryData", UNKNOWN)) == ""

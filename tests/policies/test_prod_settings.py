@@ -163,6 +163,12 @@ ROWS = [
         told_at="front_end.service",
     ),
     Row(
+        rule="only-the-front-end-publishes",
+        what="a balancer for everybody",
+        stack=_on_a_cluster("front_end", {"service": "LoadBalancer"}),
+        told_at="front_end.source_ranges",
+    ),
+    Row(
         rule="pinned-images",
         what="a tag that moves",
         stack=changed(one_node(), "images.envoy", "envoyproxy/envoy:v1.40-latest"),
