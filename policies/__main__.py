@@ -1,4 +1,5 @@
 """The pack's process, which Pulumi starts. Never import it: PolicyPack() serves until it is stopped."""
+# ruff: noqa: E402 - the collector is off, and the pack's own folder is on the path, before the imports
 
 import gc
 
