@@ -98,7 +98,7 @@ wait_taken() {
     done
 }
 
-# flush FILES: what a rename makes visible must survive a power cut that the rename survives.
+# flush FILES: what a rename makes visible must outlive a loss of power that the rename outlives.
 flush() {
     if [[ -n $(type -P sync) ]]; then sync "$@" || return 1; fi
 }
