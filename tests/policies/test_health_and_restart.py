@@ -168,7 +168,7 @@ def test_servers_and_the_front_end_come_back(declared: Declared, restart: str | 
 def test_what_is_in_flight_ends_before_a_container_does(
     declared: Declared, path: str, value: object, said: str
 ) -> None:
-    assert f"{one.name}: {said}" in judged(one.changed(path, value))
+    assert f"{declared.name}: {said}" in judged(declared.changed(path, value))
 
 
 @pytest.mark.parametrize("seconds", [1.0, None])
