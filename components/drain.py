@@ -19,11 +19,11 @@ _SHM_MIB = 8
 # The script bounds itself; this is for a container that is killed before it was done.
 _PATIENCE_S = LONGEST_DRAIN_S + 60
 # Whatever becomes of the script, the instance may then be replaced. Who waits looks once a second, and must
-# meet this container healthy.
-_RUN = f""". {_FOLDER}/{SCRIPT}; drain {_FOLDER} "$1" {_DONE}
+# meet this container healthy, however late a busy engine answers.
+_RUN = f"""trap 'exit 0' TERM; . {_FOLDER}/{SCRIPT}; drain {_FOLDER} "$1" {_DONE}
 : >{_DONE}
 for ((waited = 0; waited < 300; waited++)); do [[ -e {_DONE}.seen ]] && break; sleep 0.2; done
-sleep 4"""
+for ((n = 0; n < 30; n++)); do sleep 1; done"""
 _PROBE = f"[[ -e {_DONE} ]] && : >{_DONE}.seen"
 
 

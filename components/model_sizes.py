@@ -7,6 +7,9 @@ from components.facts import facts
 from components.pool_settings import Pool
 from components.slots import Slot
 
+_CONTEXT_MIB = 1024
+_USUAL_SLOT_MIB = 40 * 1024
+
 
 class Room(NamedTuple):
     """Memory of a GPU or of a part of one in MiB, and what TensorFlow leaves alone of it."""
@@ -58,12 +61,17 @@ def room_of(gpu_model: str | None, gpu_resource: str) -> Room | None:
 
 
 def size_labels(pool: Pool, room: Room | None) -> dict[str, str]:
-    """Short labels for whoever compares; none where either side is not known."""
+    """Short labels for whoever compares, models or the contexts of sharers; none where it could not."""
     needed = most_at_once(pool, "gpu_mib")
-    if needed is None or room is None:
+    if room is None or (needed is None and not pool.sharing):
         return {}
-    return {
-        "models-mib": str(needed),
-        "slot-mib": str(room.memory_mib),
-        "slot-reserve-mib": str(room.reserve_mib),
-    }
+    slot = {"slot-mib": str(room.memory_mib), "slot-reserve-mib": str(room.reserve_mib)}
+    return slot if needed is None else {"models-mib": str(needed), **slot}
+
+
+def most_shared(sharers: int, slot_mib: int | None) -> float:
+    """What fractions of one slot may come to: each process holds up to 1 GiB (its CUDA context) outside.
+
+    Of a slot whose size is not known 40 GiB are taken. Policies have the same (gpu_memory.py).
+    """
+    return round(max(0, min(0.95, 1 - sharers * _CONTEXT_MIB / (slot_mib or _USUAL_SLOT_MIB))), 4)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from components import addresses
 from components.base import repeated
 from components.errors import Problem
+from components.model_sizes import most_shared, smallest
 from components.node_settings import Node
 from components.pool_settings import Pool, SlotKey, leading_pools
 from components.settings import Settings
@@ -88,14 +89,21 @@ def slots_have_one_owner(settings: Settings) -> Iterator[Problem]:
 def shared_slots_have_room(settings: Settings) -> Iterator[Problem]:
     """Servers on one GPU each say how much they take, and leave room for their CUDA contexts.
 
-    Each process holds up to 1 GiB outside TensorFlow's pool (tensorflow/serving#1668), so 5 % stay free.
+    Each process holds up to 1 GiB outside TensorFlow's pool (tensorflow/serving#1668).
     """
     sharers: dict[tuple[str, SlotKey], list[tuple[int, Pool]]] = defaultdict(list)
     for placed in placements(settings):
         if placed.pool.sharing:
             sharers[placed.node, placed.key].append((placed.position, placed.pool))
     reported: set[str] = set()
+    slots = {node.name: slots_of(node) for node in settings.nodes} if sharers else {}
     for (node, key), pools in sharers.items():
+        there = slots.get(node, {})
+        named = (
+            name for _, pool in pools for group in pool.slots if group.node == node for name in group.gpus
+        )
+        room = smallest(there[name] for name in named if name in there)
+        most = most_shared(len(pools), room and room.memory_mib)
         for position, pool in pools:
             if len(pools) > 1 and pool.gpu_memory.fraction is None and pool.name not in reported:
                 reported.add(pool.name)
@@ -106,9 +114,9 @@ def shared_slots_have_room(settings: Settings) -> Iterator[Problem]:
                 yield Problem(f"pools[{position}].gpu_memory.fraction", message)
         fractions = [pool.gpu_memory.fraction for _, pool in pools]
         total = round(sum(fraction for fraction in fractions if fraction is not None), 6)
-        if len(pools) > 1 and None not in fractions and total > 0.95:
+        if len(pools) > 1 and None not in fractions and total > most:
             parts = " + ".join(f"{pool.gpu_memory.fraction} ({pool.name})" for _, pool in pools)
-            message = f"slot {key} of {node}: {parts} exceeds 0.95; CUDA contexts need the rest"
+            message = f"slot {key} of {node}: {parts} exceeds {most}; CUDA contexts need the rest"
             yield Problem(f"pools[{pools[-1][0]}].gpu_memory.fraction", message, fractions[-1])
 
 

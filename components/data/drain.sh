@@ -164,6 +164,16 @@ taken() {
     done
 }
 
+# wait_until_taken [-]: false where that takes too long. The mark is renewed meanwhile, unless there is none.
+wait_until_taken() {
+    local until=$((SECONDS + most_s))
+    until taken "$address"; do
+        ((SECONDS < until)) || return 1
+        [[ ${1:-} == - ]] || mark "$address"
+        sleep 0.1
+    done
+}
+
 # What the instance's metrics page says behind Envoy, which asks it whatever it thinks of it: into `status`.
 ask_instance() {
     local page=/instances/$instance/metrics
@@ -246,14 +256,22 @@ put_back() {
     rm -f "$folder/.drains/$instance"
 }
 
+# undrain: whoever drained this instance before and was killed may have left it so; that one is gone by now.
+undrain() {
+    rm -f "$folder/.drains/$instance"
+    write_marks || return 0
+    wait_until_taken - && hosts || :
+}
+
 # drain FOLDER INSTANCE DONE: the file DONE appears once the instance may be stopped; ends when it is back.
 drain() {
     folder=$1 instance=$2
-    local done=$3 until
+    local done=$3
     read_settings || { echo "$instance is not one of those that Envoy sends to"; return; }
     # Made by the first acceptance.
     [[ -d $folder/.drains ]] || { echo "no Envoy has served yet"; return; }
     ask_hosts || { echo "Envoy at $envoy:$status_port does not answer: not drained"; return; }
+    is "$address" healthy || undrain
     is "$address" healthy || { echo "Envoy sends nothing to $address"; return; }
     wait_for_the_one_before
     trap 'put_back; exit 0' TERM
@@ -262,12 +280,7 @@ drain() {
         put_back
         return
     fi
-    until=$((SECONDS + most_s))
-    while ! taken "$address" && ((SECONDS < until)); do
-        mark "$address"
-        sleep 0.1
-    done
-    if ((SECONDS < until)); then
+    if wait_until_taken; then
         wait_until_idle
     else
         echo "Envoy does not take the endpoints"

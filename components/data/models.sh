@@ -14,7 +14,8 @@
 # put back: a server that starts again must come up.
 #
 # Beside the list stands VOLUME/<file>.serving, the models that a health check may ask for: those that servers
-# have, also while others come and go.
+# have, also while others come and go. It has all of them once a change is done: where it lacks one, the run that
+# put the list there was cut off, and the next one waits for what it left.
 
 instances=()
 patience=60
@@ -261,7 +262,7 @@ move_labels() {
 change() {
   local model moves='' stay=()
   for model in ${spec[new]}; do
-    if has old "$model"; then stay+=("$model"); fi
+    if has old "$model" && has served "$model"; then stay+=("$model"); fi
     if labels_move "$model"; then moves=1; fi
   done
   write_serving "${stay[@]}" || return 1
@@ -278,7 +279,8 @@ follows() {
     versions_of old "$model"
     ask_states "$1" "$model" || return 1
     for version in "${needed[@]}"; do
-      if [[ ${state[$version]-} != AVAILABLE ]]; then return 1; fi
+      # It may still load one, or have failed to; one that it has let go of is END without an error.
+      if [[ ! ${why[$version]-} && ${state[$version]-} != @(START|LOADING|AVAILABLE) ]]; then return 1; fi
     done
   done
 }
@@ -298,11 +300,19 @@ find_running() {
   done
 }
 
+# all_served: whether health checks may ask for every model.
+all_served() {
+  local model
+  for model in ${spec[new]}; do has served "$model" || return 1; done
+}
+
 # one_list: has the instances of one list follow it.
 one_list() {
+  local served=()
   wanted=$from/files/$file
   read_list new "$wanted"
-  spec[old]=
+  if [[ -e $volume/$file.serving ]]; then mapfile -t served <"$volume/$file.serving"; fi
+  spec[old]='' spec[served]="${served[*]}"
   if [[ -e $volume/$file ]]; then
     cp "$volume/$file" "$from/before.config"
     read_list old "$from/before.config"
@@ -318,10 +328,18 @@ one_list() {
     find_running
     if ((${#running[@]})); then check; fi
     if ! change; then
-      # shellcheck disable=SC2086
-      write_serving ${spec[old]}
+      write_serving "${served[@]}"
       put "$from/before.config" 0644 - "$file"
       fail "$reason. The list of models is what it was before; what served then still does"
+    fi
+    # shellcheck disable=SC2086
+    write_serving ${spec[new]}
+  elif ! all_served; then
+    say "waiting for what an earlier run left"
+    find_running
+    if ! wait_loaded new; then
+      fail "$reason. An earlier run put the list of models there and was cut off; health checks do not ask for" \
+        "what that run was to load"
     fi
     # shellcheck disable=SC2086
     write_serving ${spec[new]}

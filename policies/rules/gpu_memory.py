@@ -15,6 +15,8 @@ SHARED = "gpu-memory-shared"
 _GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 _FRACTION = "per_process_gpu_memory_fraction"
 _MOST = 0.95
+_CONTEXT_MIB = 1024
+_USUAL_SLOT_MIB = 40 * 1024
 _SAY = (
     f"set the variable {_GROWTH}=true, or --{_FRACTION}=<above 0, at most {_MOST}>, or both (grow up to it)"
 )
@@ -88,11 +90,21 @@ def check_shared(stack: Stack, _params: Params) -> Iterator[Finding]:
             sharers[server.machine if slot.is_index else None, slot.id].append(server)
     for (_, card), servers in sharers.items():
         if len(servers) > 1:
-            yield from _room(card, servers)
+            yield from _room(stack, card, servers)
     yield from _two_versions(stack)
 
 
-def _room(card: str, servers: list[Workload]) -> Iterator[Finding]:
+def _most_shared(stack: Stack, servers: list[Workload]) -> float:
+    """What their fractions may come to: each process holds up to 1 GiB (its CUDA context) outside.
+
+    Of a slot whose size no label tells 40 GiB are taken. Settings have the same (model_sizes.py).
+    """
+    said = (_said_mib(stack, server, "slot-mib") for server in servers)
+    slot = min((mib for mib in said if mib), default=_USUAL_SLOT_MIB)
+    return round(max(0, min(_MOST, 1 - len(servers) * _CONTEXT_MIB / slot)), 4)
+
+
+def _room(stack: Stack, card: str, servers: list[Workload]) -> Iterator[Finding]:
     said = [(server, fraction(server)) for server in servers]
     for server, part in said:
         if part is None:
@@ -100,10 +112,10 @@ def _room(card: str, servers: list[Workload]) -> Iterator[Finding]:
             what = f"--{_FRACTION}: unset: it shares GPU {card} with {others}"
             yield about(server, what, f"set --{_FRACTION} on each of them")
     total = round(sum(part for _, part in said if part is not None), 6)
-    if all(part is not None for _, part in said) and total > _MOST:
+    if all(part is not None for _, part in said) and total > (most := _most_shared(stack, servers)):
         last = servers[-1]
         parts = " + ".join(f"{part} ({server.name})" for server, part in said)
-        what = f"--{_FRACTION}: {parts} on GPU {card} is {total}: above {_MOST} no room is left"
+        what = f"--{_FRACTION}: {parts} on GPU {card} is {total}: above {most} no room is left"
         fix = "lower the fractions: each process holds up to 1 GiB outside of its own (the CUDA context)"
         yield about(last, what, fix)
 
@@ -160,7 +172,10 @@ RULES = (
         scope="stack",
         protects="What servers take fits their GPU, with room for CUDA contexts and for two versions",
         severity="high",
-        steps=f"Set --{_FRACTION} on every server of the GPU so that together they stay at or below {_MOST}.",
+        steps=(
+            f"Set --{_FRACTION} on every server of the GPU so that together they stay at or below {_MOST}, "
+            "and 1 GiB for each of them stays free."
+        ),
         why=_WHY,
         exempt=(
             "None. Sizes of models are judged where labels of a server, or of the container that publishes "

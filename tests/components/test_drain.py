@@ -1,5 +1,8 @@
 """What drains an instance is replaced with it, and by nothing else."""
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from components.deployment import ServingDeployment, ServingDeploymentArgs
@@ -111,3 +114,18 @@ def test_a_drain_asks_envoy_where_it_listens_whatever_port_is_published() -> Non
     [here, there] = [stacks.plan(each).nodes[0].front_end for each in (stacks.one_node(), config)]
     assert drain_files(here)["drain.conf"] == drain_files(there)["drain.conf"]
     assert " 9903 9902 " in drain_files(there)["drain.conf"]
+
+
+def test_a_drain_that_had_nothing_to_do_stays_while_a_busy_engine_is_asked_and_ends_when_told(
+    tmp_path: Path,
+) -> None:
+    script = str(containers(one_node())["gpu-01-gpu0-drain"].inputs["command"][1])
+    script = script.replace("/envoy/", f"{tmp_path}/").replace("/tmp/done", f"{tmp_path}/done")  # noqa: S108
+    (tmp_path / "done.seen").touch()
+    (tmp_path / "drain.sh").write_text(f'drain() {{ :; }}; sleep() {{ echo "$1" >>{tmp_path}/slept; }}')
+    subprocess.run(["bash", "-c", script, "drain", "gpu-01-gpu0"], check=True, timeout=20)
+    slept = (tmp_path / "slept").read_text().split()
+    assert sum(map(float, slept)) == 30
+    assert max(map(float, slept)) <= 1  # a signal is heard in between
+    (tmp_path / "drain.sh").write_text("drain() { kill -TERM $$; }")
+    subprocess.run(["bash", "-c", script, "drain", "gpu-01-gpu0"], check=True, timeout=5)

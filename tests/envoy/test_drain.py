@@ -195,6 +195,20 @@ def test_one_that_was_killed_is_made_good_by_whoever_comes_next(made: Site) -> N
     wait_for("both serve", lambda: len({made.predict().served_by for _ in range(4)}) == 2)
 
 
+def test_an_instance_that_a_killed_drain_left_so_is_drained_and_sent_to_again_by_its_own_next(
+    made: Site,
+) -> None:
+    before = eds(made)
+    first, _ = made.plan.pools[0].endpoints
+    with drain(made, first) as run:
+        run.wait_done()
+    assert marked(made) == VISION
+    with drain(made, first) as run:
+        said = run.said()
+    assert "Envoy sends nothing" not in said
+    assert eds(made) == before
+
+
 def drained_after(made: Site, endpoint: Endpoint) -> None:
     """Its own mark is gone by then, and so is that of the one who was killed."""
     with drain(made, endpoint, BEFORE_S="20") as run:
@@ -242,7 +256,7 @@ def test_what_cannot_be_drained_keeps_nobody_waiting(made: Site) -> None:
     assert "does not answer: not drained" in said()
     settle(made)
     made.backends[first.name].kill()
-    wait_for("Envoy sees it", lambda: made.healthy("rest-vision") == 1)
+    wait_for("Envoy sees it", lambda: made.healthy("rest-vision") + made.healthy("grpc-vision") == 2)
     assert f"Envoy sends nothing to {first.address}" in said()
     (made.ground.folder / ".drains").rmdir()
     assert "no Envoy has served yet" in said()

@@ -98,7 +98,10 @@ def _pool_edits(ground: Ground) -> list[PoolEdit]:
             _in_batching("max_enqueued_batches { value: 77 }"),
             publishes=True,
         ),
-        PoolEdit({"gpu_memory.allow_growth": False}, variable("TF_FORCE_GPU_ALLOW_GROWTH=false")),
+        PoolEdit(
+            {"gpu_memory.allow_growth": False, "gpu_memory.fraction": 0.6},
+            variable("TF_FORCE_GPU_ALLOW_GROWTH=false"),
+        ),
         PoolEdit({"gpu_memory.fraction": 0.5}, argument("--per_process_gpu_memory_fraction=0.5")),
         PoolEdit(
             {"memory.container_mib": 160},

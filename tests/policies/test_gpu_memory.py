@@ -119,6 +119,39 @@ def test_fractions_on_one_gpu_leave_room_for_contexts(parts: tuple[float, float]
         assert f"b: --{FRACTION}: 0.5 (a) + 0.5 (b) on GPU {uuid(0)} is 1.0: above 0.95" in found[0]
 
 
+@pytest.mark.parametrize(
+    ("count", "each", "slot_mib", "most"),
+    [
+        (10, "0.075", None, None),
+        (10, "0.0751", None, "0.75"),
+        (3, "0.31", None, "0.925"),
+        (10, "0.0875", "81920", None),
+        (10, "0.0876", "81920", "0.875"),
+        (2, "0.44", "16384", "0.875"),
+        (2, "0.48", "81920", "0.95"),
+        (2, "0.475", "0", None),
+    ],
+)
+def test_each_further_sharer_takes_room_for_its_context(
+    count: int, each: str, slot_mib: str | None, most: str | None
+) -> None:
+    labels = {} if slot_mib is None else {"slot_mib": slot_mib}
+    sharers = [told("true", each, name=f"s{number}").labelled(**labels) for number in range(count)]
+    said = "".join(messages(SHARED, *sharers))
+    assert (said == "") if most is None else (f": above {most} no room is left" in said)
+
+
+def test_the_settings_leave_the_room_for_contexts_that_the_pack_asks_for(deploy: Deploy) -> None:
+    for model, fraction in (("t4", 0.43), ("a100-80g", 0.475)):
+        config = stacks.changed(stacks.sharing(), "nodes[0].gpus[0].model", model)
+        for pool in (0, 1):
+            config = stacks.changed(config, f"pools[{pool}].slots[0].gpus", [0])
+            config = stacks.changed(config, f"pools[{pool}].gpu_memory.fraction", fraction)
+        assert messages(SHARED, *containers(deploy, config)) == []
+        more = stacks.changed(config, "pools[0].gpu_memory.fraction", fraction + 0.01)
+        assert "CUDA contexts need the rest" in stacks.refusal(more)[0]
+
+
 def test_a_sharer_without_a_fraction_is_named() -> None:
     [found] = messages(SHARED, told("true", "0.4"), told("true", name="b"))
     assert f"b: --{FRACTION}: unset: it shares GPU {uuid(0)} with a\n" in found

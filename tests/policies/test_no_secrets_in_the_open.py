@@ -209,5 +209,5 @@ def test_binary_data_of_a_config_map_is_in_the_open_as_well() -> None:
     key = b64encode(SECRETS["a private key"].encode()).decode()
     said = judged(made[0].changed("binaryData", {"tls.p12": "AAAA", "tls.key": key, "odd": 5.5}))
     assert f"{made[0].name}: binaryData tls.key: (hidden): looks like a private key" in said
-    assert "tls.p12" not in said
+    assert said.count("Fix:") == 1
     assert judged(made[0].changed("binaryData", UNKNOWN)) == ""

@@ -255,6 +255,63 @@ def test_a_run_that_is_killed_in_the_middle_is_finished_by_the_next(pool: Pool, 
     assert [pool.label(server, "a", "stable") for server in pool.servers] == ["2", "2"]
 
 
+def _cut_off(pool: Pool, *models: ModelPlan) -> None:
+    """Publish, and kill it while servers load what the list has."""
+    pool.upload(*models)
+    process = pool.publisher.start()
+    wait_for("the list", lambda: pool.text() == models_config(models))
+    process.kill()
+    process.communicate()
+
+
+def test_models_that_still_load_as_a_run_is_killed_are_waited_for_by_the_next(pool: Pool) -> None:
+    first = pool.model("a", 1)
+    pool.publish(first)
+    pool.run()
+    slow = pool.model("b")
+    publish(pool.models / "b", 1, {"simulator_load_seconds": "4"})
+    _cut_off(pool, first, slow)
+    assert pool.serving() == ["a"]
+    pool.publish(first, slow)
+    assert [server.states("b") for server in pool.servers] == [{1: "AVAILABLE"}] * 2
+    pool.servers[0].process.send_signal(signal.SIGSTOP)
+    assert pool.publish(first, slow) == "published \nmodels: a b\n"
+    pool.servers[0].process.send_signal(signal.SIGCONT)
+
+
+def test_what_a_killed_run_left_and_cannot_be_loaded_is_told_and_no_health_check_asks_for_it(
+    pool: Pool,
+) -> None:
+    first, broken = pool.model("a", 1), pool.model("b")
+    pool.publish(first)
+    pool.run()
+    publish(pool.models / "b", 1, {"simulator_load_seconds": "3", "simulator_load_error": "out of memory"})
+    _cut_off(pool, first, broken)
+    said = pool.refused(first, broken)
+    assert "cannot load version 1 of b: " in said
+    assert "out of memory" in said
+    # Nor while another change is made, or once that is taken back.
+    publish(pool.models / "c", 1, {"simulator_load_error": "no such device"})
+    assert "cannot load version 1 of " in pool.refused(first, broken, pool.model("c"))
+    assert pool.serving() == ["a"]
+    pool.publish(first)
+
+
+def test_a_run_that_is_killed_is_finished_where_versions_have_lists_of_their_own(pool: Pool) -> None:
+    first, slow = pool.model("a", 1, specific=(1,)), pool.model("b", specific=(1,))
+    pool.publish(first)
+    pool.run()
+    publish(pool.models / "b", 1, {"simulator_load_seconds": "4"})
+    _cut_off(pool, first, slow)
+    for server in pool.servers:
+        wait_for("b", lambda server=server: server.states("b") != {})  # type: ignore[misc]
+    pool.upload_lists({FILE: [first, slow]}, {FILE: pool.servers}, "by-version")
+    code, said = pool.publisher.run()
+    assert code is None, said
+    assert pool.serving() == ["a", "b"]
+    assert [server.states("b") for server in pool.servers] == [{1: "AVAILABLE"}] * 2
+
+
 def test_going_back_is_the_same_as_going_on(pool: Pool) -> None:
     first = pool.model("a", 1, 2, labels={"stable": 1}, specific=(1,))
     pool.publish(first)

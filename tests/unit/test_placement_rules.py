@@ -15,6 +15,7 @@ def renamed(path: str, former: str) -> stacks.Config:
 def crowd(pools: int) -> stacks.Config:
     """GPU 0 of four shared by that many pools."""
     config = stacks.sharing()
+    config["nodes"][0]["gpus"][0]["model"] = "a100-80g"  # room for the CUDA context of each
     main = config["pools"][0]
     main |= {"gpu_memory": {"fraction": 0.001}, "memory": {"container_mib": 64}}
     main["slots"] = [{"node": "gpu-01", "gpus": [0]}]
