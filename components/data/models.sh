@@ -180,7 +180,7 @@ remember_errors() {
   earlier=()
   for instance in "${running[@]}"; do
     for model in ${spec[new]}; do
-      ask_states "$instance" "$model" || continue
+      ask_states "$instance" "$model" || break # it hangs: once is enough
       for version in "${!why[@]}"; do earlier[$instance $model $version]=${why[$version]}; done
     done
   done
