@@ -205,6 +205,7 @@ class _Pod:
                 f"{self.path}.terminationGracePeriodSeconds",
                 "stop",
             ),
+            lingers=_lingers(reader, props, path),
             replicas=self.replicas,
             init_container=init,
             node_selector=_texts(reader, self.spec, "nodeSelector"),
@@ -296,6 +297,11 @@ def _is_read_only(reader: Reader, volume: Mapping[str, object], path: str) -> bo
         ):
             return True
     return False
+
+
+def _lingers(reader: Reader, props: Mapping[str, object], path: str) -> bool:
+    lifecycle = reader.mapping(props.get("lifecycle"), f"{path}.lifecycle", "stop")
+    return bool(reader.mapping(lifecycle.get("preStop"), f"{path}.lifecycle.preStop", "stop"))
 
 
 def _env(reader: Reader, props: Mapping[str, object], path: str) -> dict[str, str]:

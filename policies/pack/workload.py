@@ -142,6 +142,8 @@ class Workload:
     wait_timeout_s: float | None = None
     stop_timeout_s: float | None = None
     stop_signal: str | None = None
+    lingers: bool | None = None
+    """Whether a pod's container has a preStop, which holds the signal to end back; None on Docker."""
     removal_grace_s: float | None = None
     """How long the Docker provider waits before it kills what it removes; unset, not at all."""
     has_init: bool | None = None

@@ -160,6 +160,10 @@ def _stops_cleanly(workload: Workload) -> Iterator[Finding]:
         if workload.stop_timeout_s == 0:
             what = "terminationGracePeriodSeconds: 0: requests in flight are cut off"
             yield about(workload, what, "set it to as long as a request may take, or leave it out (30)")
+        # The signal comes as the pod leaves the Service's addresses, of which clients hear later.
+        if workload.is_server and not workload.lingers:
+            what = "lifecycle.preStop: unset: it ends while requests are still sent to it"
+            yield about(workload, what, "a preStop that sleeps until clients and requests in flight are gone")
         return
     if workload.stop_timeout_s is not None and workload.stop_timeout_s < 1:
         what = f"stopTimeout: {workload.stop_timeout_s:g}: it is killed at once, and requests with it"
@@ -194,7 +198,7 @@ RULES = (
         steps=(
             "Let the health check (Kubernetes: readinessProbe) ask for /v1/models/<model>/metadata of each "
             "model, wait at least the declared load time, restart unless stopped, and stop by SIGTERM with "
-            "time for what is in flight."
+            "time for what is in flight (Kubernetes: after a preStop that sleeps)."
         ),
         why=(
             "https://github.com/tensorflow/serving/issues/1754",

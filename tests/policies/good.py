@@ -333,6 +333,7 @@ def deployment(name: str = "main", replicas: int = 4) -> Declared:
                                     "httpGet": {"path": "/v1/models/resnet50/metadata", "port": 8501.0},
                                     "periodSeconds": 5.0,
                                 },
+                                "lifecycle": {"preStop": {"exec": {"command": ["sleep", "25"]}}},
                                 "securityContext": {"allowPrivilegeEscalation": False},
                                 "resources": {
                                     "limits": {"nvidia.com/gpu": "1", "memory": "96Gi", "cpu": "16"}

@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 
 from components.probes import serving_probe
+from tests.kubernetes_stacks import four_gpus, settings
 from tests.policies.good import UNKNOWN, Declared, deployment, exporter, front_end, publisher, server
 from tests.policies.judge import messages, violations
+from tests.policies.test_kubernetes_stacks import declared
 
 RULE = "health-and-restart"
 POD = "spec.template.spec"
@@ -171,10 +173,8 @@ def test_what_is_in_flight_ends_before_a_container_does(
 
 @pytest.mark.parametrize("seconds", [1.0, None])
 def test_a_second_is_time_and_the_engines_ten_are_too(seconds: float | None) -> None:
-    for declared in (server(), front_end()):
-        stopping = (
-            declared.without("stopTimeout") if seconds is None else declared.changed("stopTimeout", seconds)
-        )
+    for one in (server(), front_end()):
+        stopping = one.without("stopTimeout") if seconds is None else one.changed("stopTimeout", seconds)
         assert judged(stopping) == ""
 
 
@@ -287,3 +287,17 @@ def test_a_pod_comes_back_and_stops_with_time() -> None:
     assert "main/server: terminationGracePeriodSeconds: 0" in judged(
         deployment().changed(f"{POD}.terminationGracePeriodSeconds", 0.0)
     )
+
+
+def test_a_pods_server_lingers_until_no_request_comes() -> None:
+    made = declared(settings(four_gpus()))
+    assert judged(*made) == ""
+    main = next(replace(one, depends_on=()) for one in made if one.name == "main")
+    for bad in (main.without(f"{CONTAINER}.lifecycle"), main.changed(f"{CONTAINER}.lifecycle", {})):
+        assert "main/server: lifecycle.preStop: unset: it ends while requests" in judged(bad)
+    assert judged(main.changed(f"{CONTAINER}.lifecycle.preStop", {"sleep": {"seconds": 25.0}})) == ""
+    assert "Stop setting of main/server is not known in preview" in judged(
+        main.changed(f"{CONTAINER}.lifecycle", UNKNOWN)
+    )
+    envoy = next(one for one in made if one.name == "envoy").without(f"{CONTAINER}.lifecycle")
+    assert "preStop" not in judged(replace(envoy, depends_on=()))
