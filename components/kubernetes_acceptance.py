@@ -78,6 +78,7 @@ def settings_text(plan: KubernetesPlan) -> str:
 
 def _lines(plan: KubernetesPlan) -> Iterator[str]:
     yield f"wait {patience_s(plan)}"
+    yield f"brought {_KUBELET_S}"
     # Its name leads to each pod, unlike that of the Service for clients.
     yield f"envoy {plan.front_end.metrics_host} {STATUS_PORT}"
     for file, text in dynamic_files(plan.front_end.envoy).items():

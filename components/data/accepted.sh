@@ -6,6 +6,7 @@
 #
 # SETTINGS has lines:
 #   wait <seconds>
+#   brought <seconds>                by when the kubelet has brought all files
 #   envoy <host> <port>              where each Envoy has its status page
 #   taken <statistic> <version>      what is to stand there
 #   pool <host> <port>               the servers of a pool, by their REST interface; all that follows is theirs
@@ -23,9 +24,10 @@ trap '' PIPE # a server that goes away while it is asked is no reason to end
 settings=$1
 refusal_s=2 # the statistics are of a moment in which the file may have been half read
 patience=60
+brought_s=0
 missing=
 lines=() addresses=()
-declare -A state=() why=() said=() refused=() refused_at=()
+declare -A state=() why=() said=() refused=() refused_at=() earlier=()
 
 fail() {
   printf 'FAILED: %s\n' "$*" >&2
@@ -131,7 +133,7 @@ states() {
 
 # loaded MODEL POLICY ADDRESS PORT: those versions that the policy asks for, and none that it does not.
 loaded() {
-  local model=$1 at=$3 version there=() policy
+  local model=$1 at=$3 version there=() policy this
   # shellcheck disable=SC2206 # words without anything that a shell would expand
   policy=($2)
   states "$model" "$at" "$4" || return 1
@@ -142,10 +144,16 @@ loaded() {
     specific)
       for version in "${policy[@]:1}"; do
         if [[ ${state[$version]:-} == AVAILABLE ]]; then continue; fi
-        if [[ ${why[$version]:-} ]]; then
+        # What it said before it had the files is no news, until it has tried again.
+        this="$at $4 $model $version"
+        if [[ -z ${earlier[$this]+x} || (${state[$version]:-} && -z ${why[$version]:-}) ]]; then
+          earlier[$this]=${why[$version]:-}
+        fi
+        if [[ ${why[$version]:-} ]] &&
+          { [[ ${why[$version]} != "${earlier[$this]}" ]] || ((SECONDS >= brought_s)); }; then
           fail "server $at cannot load version $version of $model: ${why[$version]}"
         fi
-        missing="server $at has not loaded version $version of $model"
+        missing="server $at has not loaded version $version of $model${why[$version]:+ (${why[$version]})}"
         return 1
       done
       for version in "${there[@]}"; do
@@ -180,6 +188,7 @@ host='' port=''
 while read -r kind first second rest; do
   case $kind in
     wait) patience=$first ;;
+    brought) brought_s=$first ;;
     envoy | pool) host=$first port=$second ;;
     taken) every "$host" "$port" envoy_took "$first" "$second" ;;
     versions) every "$host" "$port" loaded "$first" "$second $rest" ;;

@@ -19,9 +19,10 @@
 
 instances=()
 patience=60
+poll_s=5 # as often servers look at their list (MODELS_POLL_S)
 by_version=
 reason=
-declare -A address=() spec=() state=() why=()
+declare -A address=() spec=() state=() why=() earlier=()
 
 # read_list WHICH FILE: spec[WHICH] are the models, spec[WHICH:<model>:<path, versions or labels>] what is said.
 read_list() {
@@ -173,16 +174,31 @@ check() {
   done
 }
 
+# remember_errors: what went wrong before; a server tells it until it tries that version again.
+remember_errors() {
+  local instance model version
+  earlier=()
+  for instance in "${running[@]}"; do
+    for model in ${spec[new]}; do
+      ask_states "$instance" "$model" || break # it hangs: once is enough
+      for version in "${!why[@]}"; do earlier[$instance $model $version]=${why[$version]}; done
+    done
+  done
+}
+
 # wait_loaded WHICH: until each server that runs has loaded every version of the list.
 wait_loaded() {
-  local instance model version needed_now
+  local instance model version needed_now this read_by=$((SECONDS + 2 * poll_s))
   for instance in "${running[@]}"; do
     for model in ${spec[$1]}; do
       versions_of "$1" "$model"
       needed_now=("${needed[@]}")
       for version in "${needed_now[@]}"; do
         until ask_states "$instance" "$model" && [[ ${state[$version]-} == AVAILABLE ]]; do
-          if [[ ${why[$version]-} ]]; then
+          this="$instance $model $version"
+          if [[ ! ${why[$version]-} ]]; then
+            if [[ ${state[$version]-} ]]; then earlier[$this]=; fi # it is at it again
+          elif [[ ${why[$version]} != "${earlier[$this]-}" ]] || ((SECONDS > read_by)); then
             reason="$instance cannot load version $version of $model: ${why[$version]}"
             return 1
           fi
@@ -327,6 +343,7 @@ one_list() {
   elif [[ $(<"$volume/$file") != "$(<"$wanted")" ]]; then
     find_running
     if ((${#running[@]})); then check; fi
+    remember_errors
     if ! change; then
       write_serving "${served[@]}"
       put "$from/before.config" 0644 - "$file"
@@ -336,7 +353,9 @@ one_list() {
     write_serving ${spec[new]}
   elif ! all_served; then
     say "waiting for what an earlier run left"
+    if [[ $by_version ]]; then sleep "$poll_s"; fi # who follows the list is told by what it does with it
     find_running
+    remember_errors
     if ! wait_loaded new; then
       fail "$reason. An earlier run put the list of models there and was cut off; health checks do not ask for" \
         "what that run was to load"

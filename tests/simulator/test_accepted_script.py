@@ -63,8 +63,8 @@ class Pool:
         self.port = server.rest_port
         return server
 
-    def settings(self, model: ModelPlan, wait_s: int = 20) -> list[str]:
-        return [f"wait {wait_s}", f"pool {HOST} {self.port}", *model_lines([model])]
+    def settings(self, model: ModelPlan, wait_s: int = 20, brought_s: int = 0) -> list[str]:
+        return [f"wait {wait_s}", f"brought {brought_s}", f"pool {HOST} {self.port}", *model_lines([model])]
 
 
 @pytest.fixture
@@ -132,6 +132,34 @@ def test_a_version_that_cannot_be_loaded_ends_it_with_the_servers_own_reason(poo
     assert code == 1
     assert "FAILED: server 127.0.0.1 cannot load version 2 of half: " in said
     assert time.monotonic() - began < 30
+
+
+def test_what_a_server_said_of_an_earlier_try_counts_only_once_the_files_must_be_there(pool: Pool) -> None:
+    one, both = pool.model(1, specific=(1,)), pool.model(1, specific=(1, 2))
+    publish(pool.models / "half", 2, {"simulator_load_error": "out of memory"})
+    pool.write(both)
+    server = pool.run()
+    server.wait_states("half", {1: "AVAILABLE", 2: "END"})
+    pool.write(one)
+    code, said = pool.job.run(pool.settings(both, brought_s=2))
+    assert code == 1
+    assert "FAILED: server 127.0.0.1 cannot load version 2 of half: " in said
+    (pool.models / "half" / "2" / "simulator_load_error").unlink()
+    with pool.job.start(pool.settings(both, brought_s=15)) as process:
+        assert still_asks(process)
+        pool.write(both)
+        assert process.wait(20) == 0
+
+
+def test_a_new_failure_ends_it_before_the_files_must_be_there(pool: Pool) -> None:
+    one, both = pool.model(1, specific=(1,)), pool.model(1, specific=(1, 2))
+    pool.write(one)
+    pool.run().wait_states("half", {1: "AVAILABLE"})
+    publish(pool.models / "half", 2, {"simulator_load_error": "out of memory"})
+    with pool.job.start(pool.settings(both, wait_s=60, brought_s=60)) as process:
+        assert still_asks(process)
+        pool.write(both)
+        assert process.wait(20) == 1
 
 
 def test_pods_that_are_not_there_or_do_not_answer_are_said(pool: Pool) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from components.config_volume import script
+from components.flags import MODELS_POLL_S
 from components.model_config import models_config
 from components.model_plan import ModelPlan
 from components.model_settings import VersionPolicy
@@ -48,10 +49,10 @@ class Pool:
             target=str(base),
         )
 
-    def run(self, count: int = 2) -> None:
+    def run(self, count: int = 2, poll_s: int = 1) -> None:
         flags = [
             f"--model_config_file={self.publisher.volume / FILE}",
-            "--model_config_file_poll_wait_seconds=1",
+            f"--model_config_file_poll_wait_seconds={poll_s}",
             "--allow_version_labels_for_unavailable_models=true",
             "--load_retry_interval_micros=0",
             "--max_num_load_retries=0",
@@ -225,16 +226,46 @@ def test_a_version_that_cannot_be_loaded_is_told_with_the_servers_reason_and_the
     pool.publish(pool.model("a", labels={"stable": 3}, specific=(3,)))
 
 
+def test_what_a_server_said_of_an_earlier_try_does_not_end_the_next(pool: Pool) -> None:
+    first, wanted = pool.model("a", 1, specific=(1,)), pool.model("a", specific=(1, 2))
+    pool.publish(first)
+    pool.run(poll_s=2)
+    publish(pool.models / "a", 2, {"simulator_load_error": "out of memory"})
+    assert "out of memory" in pool.refused(wanted)
+    reads = "Finished adding/updating models"
+    for server in pool.servers:
+        # It lets go of the version at a look at the folder, after one at the list.
+        seen = server.printed().count(reads)
+        wait_for("the old list", lambda server=server, seen=seen: server.printed().count(reads) > seen + 1)  # type: ignore[misc]
+    (pool.models / "a" / "2" / "simulator_load_error").unlink()
+    assert all("out of memory" in server.rest("/v1/models/a").text for server in pool.servers)
+    pool.publish(wanted)
+    assert [_available(server) for server in pool.servers] == [{1, 2}] * 2
+
+
+def test_a_try_that_fails_as_the_one_before_is_refused_too(pool: Pool) -> None:
+    pool.publish(pool.model("a", 1, specific=(1,)))
+    pool.run()
+    publish(pool.models / "a", 2, {"simulator_load_error": "out of memory"})
+    for _ in range(2):
+        said = pool.refused(pool.model("a", specific=(1, 2)))
+        assert "cannot load version 2 of a: " in said
+
+
+def test_the_script_knows_how_often_servers_look_at_their_list() -> None:
+    assert f"\npoll_s={MODELS_POLL_S} " in script("models.sh")
+
+
 def test_a_server_that_hangs_fails_it_by_name_and_the_old_list_is_back(pool: Pool) -> None:
     pool.publish(pool.model("a", 1, 2, specific=(1,)))
     pool.run()
-    pool.wait_s = 3
+    pool.wait_s = 12
     pool.servers[1].process.send_signal(signal.SIGSTOP)
     try:
         said = pool.refused(pool.model("a", specific=(2,)))
     finally:
         pool.servers[1].process.send_signal(signal.SIGCONT)
-    assert "gpu1 has not loaded version 2 of a after 3 s" in said
+    assert "gpu1 has not loaded version 2 of a after 12 s" in said
 
 
 @pytest.mark.parametrize("step", ["loading what", "moving labels"])

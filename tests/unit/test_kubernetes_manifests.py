@@ -421,7 +421,7 @@ def test_the_job_asks_every_pod_for_what_its_files_say_and_reaches_nobody_else()
         "listener_manager.lds": said["lds.yaml"],
         **{f"http.{name}.rds.{name}": said[f"rds-{name}.yaml"] for name in ("rest", "grpc", "metrics")},
     }
-    assert lines[1] == "envoy test-envoy-metrics.serving.svc.cluster.local 9903"
+    assert lines[1:3] == ["brought 150", "envoy test-envoy-metrics.serving.svc.cluster.local 9903"]
     assert lines[-5:] == [
         "pool test-main.serving.svc.cluster.local 8501",
         "model resnet50 /models/resnet50",
