@@ -27,6 +27,7 @@ def heal(stack: str, arguments: Sequence[str]) -> int:
         engine = docker_host.ensure_engine().docker_host
         setup.ensure_tools()
         local = setup.cli(stack, {"DOCKER_HOST": engine}, backend=local_backend())
+        local.free_stale_locks()
         local.ensure_exists()
         return reconcile(local, nodes.hosts_of(stack, engine), ask=False)
     team = setup.team_stack(stack, changes=True)

@@ -99,7 +99,7 @@ class Stack:
         backend.write_config(self.name)
 
     def free_stale_locks(self) -> None:
-        """Take away the locks that a killed run left in a backend of ours.
+        """Take away the locks that a killed run left in a backend of ours, and mend a state that it cut off.
 
         `lock.alone` says that no `make` runs; raises UserError where the Pulumi of a killed one still does.
         """
@@ -113,6 +113,7 @@ class Stack:
                 "started it is gone: wait until it has ended."
             )
         shutil.rmtree(self.backend.state / ".pulumi" / "locks", ignore_errors=True)
+        self.backend.restore(self.name)
 
     def _init(self, backend: Backend) -> None:
         # `stack init` has no --config-file and writes the salt beside the project file: give it a copy.

@@ -119,6 +119,21 @@ class Backend:
                 files[0].unlink()
         return self.salt.exists() and self.has_stack(stack)
 
+    def restore(self, stack: str) -> None:
+        """Put the state of before back where a killed Pulumi left one that is cut off.
+
+        It is older by one step at most, which is what `leftovers` and `make heal` are for.
+        """
+        for checkpoint in self.state.glob(f".pulumi/stacks/*/{stack}.json"):
+            before = checkpoint.with_name(f"{checkpoint.name}.bak")
+            if _read(checkpoint) is None and _read(before) is not None:
+                note(
+                    f"{checkpoint} was cut off as Pulumi was killed: the state of before ({before.name}) is used."
+                )
+                copy = checkpoint.with_name(f".{checkpoint.name}.restored")
+                shutil.copy(before, copy)
+                copy.replace(checkpoint)
+
     def keep_salt(self, written: Path) -> None:
         """Remember the salt that `pulumi stack init` wrote into a stack file."""
         found = _SALT.search(written.read_text(encoding="utf-8"))
@@ -135,6 +150,16 @@ class Backend:
 
 def latest_deployment(checkpoint: Path) -> dict[str, Any]:
     """What a stack's state file holds, empty before the first `up`. Raises UserError for a damaged one."""
+    latest = _read(checkpoint)
+    if latest is None:
+        raise UserError(
+            f"{checkpoint} is no state that can be read. `cp {checkpoint}.bak {checkpoint}` brings back the "
+            "one before, where there is one."
+        )
+    return latest
+
+
+def _read(checkpoint: Path) -> dict[str, Any] | None:
     try:
         match json.loads(checkpoint.read_text()):
             case {"checkpoint": {"latest": dict(latest)}}:
@@ -143,10 +168,7 @@ def latest_deployment(checkpoint: Path) -> dict[str, Any]:
                 return {}
     except (OSError, ValueError):
         pass
-    raise UserError(
-        f"{checkpoint} is no state that can be read. `cp {checkpoint}.bak {checkpoint}` brings back the one "
-        "before, where there is one."
-    )
+    return None
 
 
 def local_backend() -> Backend:

@@ -224,6 +224,34 @@ def test_a_state_that_cannot_be_read_names_the_one_before(tmp_path: Path) -> Non
         backend.recover_salt("local")
 
 
+@pytest.mark.parametrize("text", [b"", b'{"checkpoint": {"latest": {'])
+def test_a_state_that_was_cut_off_is_replaced_by_the_one_before(tmp_path: Path, text: bytes) -> None:
+    backend = Backend(tmp_path)
+    file = backend.state / ".pulumi" / "stacks" / "tf-serving" / "local.json"
+    file.parent.mkdir(parents=True)
+    before = {"checkpoint": {"latest": {"resources": [{"urn": "u"}]}}}
+    file.with_name("local.json.bak").write_text(json.dumps(before))
+    file.write_bytes(text)
+    stack = Stack(name="local", pulumi=tmp_path / "pulumi", env={}, backend=backend)
+    stack.free_stale_locks()
+    assert json.loads(file.read_text()) == before
+    assert sorted(each.name for each in file.parent.iterdir()) == ["local.json", "local.json.bak"]
+
+
+def test_a_state_that_can_be_read_and_one_with_nothing_before_it_stay_as_they_are(tmp_path: Path) -> None:
+    backend = Backend(tmp_path)
+    file = backend.state / ".pulumi" / "stacks" / "tf-serving" / "local.json"
+    file.parent.mkdir(parents=True)
+    file.with_name("local.json.bak").write_text('{"checkpoint": {"latest": {"resources": []}}}')
+    file.write_text('{"checkpoint": {}}')
+    backend.restore("local")
+    assert file.read_text() == '{"checkpoint": {}}'
+    file.write_text("{")
+    file.with_name("local.json.bak").write_text("{")
+    backend.restore("local")
+    assert file.read_text() == "{"
+
+
 def test_no_proxy_stands_between_pulumis_own_processes(tmp_path: Path) -> None:
     env = {"http_proxy": "http://127.0.0.1:9", "no_proxy": "example.com"}
     stack = Stack(name="prod", pulumi=tmp_path / "pulumi", env=env)
