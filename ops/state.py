@@ -128,7 +128,7 @@ class Backend:
             before = checkpoint.with_name(f"{checkpoint.name}.bak")
             if _read(checkpoint) is None and _read(before) is not None:
                 note(
-                    f"{checkpoint} was cut off as Pulumi was killed: the state of before ({before.name}) is used."
+                    f"{checkpoint} was cut off as Pulumi was killed: {before.name}, one step older, is used."
                 )
                 copy = checkpoint.with_name(f".{checkpoint.name}.restored")
                 shutil.copy(before, copy)
