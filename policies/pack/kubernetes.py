@@ -1,8 +1,8 @@
-"""Views of the containers of a pod template, and of services, from Kubernetes resources."""
+"""Views of the containers of a pod template, and the texts of a ConfigMap, from Kubernetes resources."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pack.reading import Reader, Unread, decoded
 from pack.resource import Resource
@@ -42,24 +42,6 @@ _POWERS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class Service:
-    """A Kubernetes service."""
-
-    resource: Resource
-    name: str
-    kind: str
-    selector: Mapping[str, str]
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
-    external_ips: tuple[str, ...] = ()
-    load_balancer_ip: str | None = None
-    source_ranges: tuple[str, ...] = ()
-    targets: tuple[tuple[str, str], ...] = ()
-    """Where each port stands, and the port of the pods, by number or name, that it leads to."""
-    unread: Mapping[str, tuple[Unread, ...]] = field(default_factory=dict)
-
-
 def kind(type_token: str) -> str | None:
     """The kind of a Kubernetes resource (`Deployment`), or None for another package's."""
     match = _TYPE.match(type_token)
@@ -91,12 +73,12 @@ def workloads(resource: Resource) -> Iterator[Workload]:
     metadata = reader.mapping(template.get("metadata"), f"{path}.metadata".lstrip("."), "labels")
     top = reader.mapping(resource.props.get("spec"), "spec", "replicas")
     replicas = reader.whole(top.get("replicas"), "spec.replicas", "replicas")
-    labels = {**_texts(reader, owner, "labels"), **_texts(reader, metadata, "labels")}
+    labels = {**reader.texts_of(owner, "labels"), **reader.texts_of(metadata, "labels")}
     pod = _Pod(
         resource=resource,
         spec=spec,
         path=spec_path,
-        labels={**labels, **_texts(reader, metadata, "annotations")},
+        labels={**labels, **reader.texts_of(metadata, "annotations")},
         replicas=1 if replicas is None else replicas,
         common=reader,
     )
@@ -118,46 +100,9 @@ def config_map(resource: Resource) -> tuple[str, dict[str, str]] | None:
     reader = Reader()
     metadata = reader.mapping(resource.props.get("metadata"), "metadata", "name")
     name = reader.text(metadata.get("name"), "metadata.name", "name") or resource.name
-    encoded = _texts(reader, resource.props, "binaryData")
+    encoded = reader.texts_of(resource.props, "binaryData")
     texts = {key: decoded(text) for key, text in encoded.items()}
-    return name, {**texts, **_texts(reader, resource.props, "data")}
-
-
-def service(resource: Resource) -> Service | None:
-    """The view of a service, or None for other resources."""
-    if kind(resource.type) != "Service":
-        return None
-    reader = Reader()
-    metadata = reader.mapping(resource.props.get("metadata"), "metadata", "labels")
-    spec = reader.mapping(resource.props.get("spec"), "spec", "kind")
-    ranges = reader.texts(spec.get("loadBalancerSourceRanges"), "spec.loadBalancerSourceRanges", "kind")
-    return Service(
-        resource=resource,
-        name=reader.text(metadata.get("name"), "metadata.name", "name") or resource.name,
-        kind=reader.text(spec.get("type"), "spec.type", "kind") or "ClusterIP",
-        selector=_texts(reader, spec, "selector"),
-        labels=_texts(reader, metadata, "labels"),
-        annotations=_texts(reader, metadata, "annotations"),
-        external_ips=reader.texts(spec.get("externalIPs"), "spec.externalIPs", "kind"),
-        load_balancer_ip=reader.text(spec.get("loadBalancerIP"), "spec.loadBalancerIP", "kind"),
-        source_ranges=ranges,
-        targets=tuple(_targets(reader, spec)),
-        unread={name: tuple(found) for name, found in reader.unread.items()},
-    )
-
-
-def _targets(reader: Reader, spec: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    for at, item in reader.objects(spec.get("ports"), "spec.ports", "ports"):
-        name = "port" if item.get("targetPort") is None else "targetPort"
-        target = reader.text(item.get(name), f"{at}.{name}", "ports")
-        if target is not None:
-            yield f"{at}.{name}: {target}", target
-
-
-def _texts(reader: Reader, holder: Mapping[str, object], name: str) -> dict[str, str]:
-    found = reader.mapping(holder.get(name), name, "labels")
-    texts = {key: reader.text(value, f"{name}.{key}", "labels") for key, value in found.items()}
-    return {key: value for key, value in texts.items() if value is not None}
+    return name, {**texts, **reader.texts_of(resource.props, "data")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +153,7 @@ class _Pod:
             lingers=_lingers(reader, props, path),
             replicas=self.replicas,
             init_container=init,
-            node_selector=_texts(reader, self.spec, "nodeSelector"),
+            node_selector=reader.texts_of(self.spec, "nodeSelector"),
             unread={name: tuple(found) for name, found in reader.unread.items()},
         )
 

@@ -86,6 +86,12 @@ class Reader:
         self.odd(value, path, field_name, "an object")
         return {}
 
+    def texts_of(self, holder: Mapping[str, object], name: str) -> dict[str, str]:
+        """The texts of a mapping by their names, such as labels."""
+        found = self.mapping(holder.get(name), name, "labels")
+        texts = {key: self.text(value, f"{name}.{key}", "labels") for key, value in found.items()}
+        return {key: value for key, value in texts.items() if value is not None}
+
     def objects(
         self, value: object, path: str, field_name: str
     ) -> Iterator[tuple[str, Mapping[str, object]]]:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from pack import docker, kubernetes
-from pack.kubernetes import Service
+from pack import docker, kubernetes, services
 from pack.resource import Resource
+from pack.services import Service
 from pack.workload import Workload
 
 _PACKAGES = ("docker:", "kubernetes:", "pulumi:providers:")
@@ -42,7 +42,7 @@ class Stack:
     @cached_property
     def services(self) -> tuple[Service, ...]:
         """Every Kubernetes service."""
-        found = (kubernetes.service(resource) for resource in self.resources)
+        found = (services.service(resource) for resource in self.resources)
         return tuple(service for service in found if service is not None)
 
     @property

@@ -6,8 +6,9 @@ from ipaddress import ip_address
 from typing import Any
 
 import yaml
-from pack.kubernetes import Service, config_map
+from pack.kubernetes import config_map
 from pack.rule import EVERYWHERE, Finding, Params, Rule, about, unread
+from pack.services import Service
 from pack.stack import Stack
 from pack.workload import Port, Workload
 

@@ -102,9 +102,8 @@ def test_each_of_two_pools_that_share_slots_is_rolled_on_its_own() -> None:
 
 @pytest.mark.parametrize(("gpus", "pools"), [(1, 53), (4, 20), (16, 6)])
 def test_however_many_pools_share_no_address_is_given_twice(gpus: int, pools: int) -> None:
-    config = changed(
-        stacks.sharing(), "nodes[0].gpus", [{"index": g, "uuid": stacks.uuid(g)} for g in range(gpus)]
-    )
+    cards = [{"index": g, "uuid": stacks.uuid(g), "model": "a100-80g"} for g in range(gpus)]
+    config = changed(stacks.sharing(), "nodes[0].gpus", cards)
     main = config["pools"][0]
     main |= {
         "gpu_memory": {"fraction": 0.005},
