@@ -86,7 +86,7 @@ def _cluster_is_verified(provider: Resource) -> Iterator[Finding]:
 def _clusters(kubeconfig: object) -> Iterator[tuple[str, Mapping[str, object]]]:
     """The clusters of a kubeconfig that is given as text; none for a path."""
     try:
-        document: Any = yaml.load(str(kubeconfig), _LOADER) if isinstance(kubeconfig, str) else {}  # noqa: S506
+        document: Any = yaml.load(str(kubeconfig), _LOADER)  # noqa: S506
     except yaml.YAMLError:
         return
     listed = document.get("clusters") if isinstance(document, dict) else None
