@@ -77,6 +77,12 @@ def test_as_many_chains_are_accepted_as_the_pools_publisher_says() -> None:
     assert "servers of pool main form 2 chains" in judged(*three_chains, several)
 
 
+def test_a_label_that_is_no_number_lets_one_be_away() -> None:
+    odd = publisher().labelled(pool="main", max_unavailable="two")
+    assert "servers of pool main form one chain" in judged(server(0), server(1), odd)
+    assert judged(*chain(2), odd) == ""
+
+
 def test_the_order_in_which_they_are_declared_does_not_matter() -> None:
     assert judged(*reversed(chain(4))) == ""
 
