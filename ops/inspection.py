@@ -17,7 +17,8 @@ _Json = Mapping[str, Any]
 # Where a publisher has its files, and where it puts them on its volume (components/config_volume.py).
 _PUBLISHED, _VOLUME = "/publish/files/", "/volume/"
 _LIST = "/publish/list"
-_SCRIPTS = frozenset((_LIST, *(f"/publish/{name}.sh" for name in ("publish", "first", "then"))))
+_RUN = "/publish/then/envoy.run"  # which Envoy, with which arguments (components/envoy_run.py)
+_SCRIPTS = frozenset((_LIST, _RUN, *(f"/publish/{name}.sh" for name in ("publish", "first", "then"))))
 # Those that Envoy's stages for the acceptance, which puts them there (components/envoy_files.py).
 _STAGED = re.compile(r"/publish/then/((eds-.*|cds|rds-.*|lds)\.yaml)")
 # A mount: type, source or volume's name, where it is seen, whether it can be written.

@@ -365,7 +365,7 @@ def _slot_edits() -> list[list[Edit]]:
     )
     moved = Edit(
         "a slot of another pool",
-        {"pools[0].slots[0].gpus": [0], "pools[1].slots[0].gpus": [3, 1]},
+        {"pools[0].slots[0].gpus": [0], "pools[1].slots[0].gpus": [3, 1], "pools[1].max_unavailable": 1},
         {**rolled(3), FIRST: "replaced", publisher(1): "replaced", **FILES},
         {instance(3): _in_models('"two"')},
     )
