@@ -74,7 +74,7 @@ def both(project: Project, engine: DockerCli, tmp_path_factory: pytest.TempPathF
 
 def test_a_second_stack_on_the_engine_leaves_the_first_alone(both: Both) -> None:
     before = both.ids(FIRST)
-    assert both.up(SECOND) == {"created": 22}
+    assert both.up(SECOND) == {"created": 24}
     assert both.ids(FIRST) == before
     assert both.engine.ids().keys() == before.keys() | both.ids(SECOND).keys()
     for stack in (FIRST, SECOND):
