@@ -2,16 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
 
 import pulumi
 import pulumi_docker as docker
 
 from components.config_plan import ConfigPlan
 from components.container import Attachment, ContainerArgs, Health, VolumeMount, make_container
+from components.scripts import script
 
-_DATA = Path(__file__).parent / "data"
 _FROM = "/publish"
 _VOLUME = "/volume"
 _MEMORY_MIB = 32
@@ -135,9 +133,3 @@ def _list(files: Mapping[str, PublishedFile], later: Sequence[str]) -> str:
     ]
     lines += [f"later - {name}\n" for name in sorted(later)]
     return "".join(lines) or "\n"  # an upload cannot be empty
-
-
-@cache
-def script(name: str) -> str:
-    """The text of a script in `data/`."""
-    return (_DATA / name).read_text(encoding="utf-8")

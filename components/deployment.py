@@ -7,7 +7,7 @@ import pulumi
 from components import server_files
 from components.batching import BatchingConfig, BatchingConfigArgs
 from components.config_plan import ConfigPlan
-from components.config_volume import ConfigVolume, ConfigVolumeArgs, PublishedFile, script
+from components.config_volume import ConfigVolume, ConfigVolumeArgs, PublishedFile
 from components.container import Attachment
 from components.drain import Drain
 from components.envoy import EnvoyFrontEnd, EnvoyFrontEndArgs
@@ -15,6 +15,7 @@ from components.envoy_secrets import Secrets
 from components.gpu_node import GpuNode, GpuNodeArgs
 from components.outputs import StackOutputs, stack_outputs
 from components.plan import NodePlan, Plan, make_plan
+from components.scripts import script
 from components.settings import Settings
 from components.tf_serving import TfServingInstance, TfServingInstanceArgs
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import pulumi
 
-from components.config_volume import script
 from components.container import Attachment, ContainerArgs, Health, VolumeMount
 from components.plan import FrontEndPlan, InstancePlan
+from components.scripts import script
 from components.settings import LONGEST_DRAIN_S, STATUS_PORT
 
 SCRIPT, SETTINGS = "drain.sh", "drain.conf"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pulumi
 
-from components.config_volume import ConfigVolumeArgs, PublishedFile, script
+from components.config_volume import ConfigVolumeArgs, PublishedFile
 from components.container import Attachment
 from components.drain import drain_files, ends_drains
 from components.envoy_config import CONFIG_FOLDER, ENVOY_BINARY
@@ -16,6 +16,7 @@ from components.envoy_files import bootstrap_file, envoy_files
 from components.envoy_run import RUN_SCRIPT, end_s, envoy_arguments, wanted_run
 from components.envoy_secrets import CERTIFICATE_DIGEST, Secrets, certificate_digest, private_files
 from components.plan import FrontEndPlan
+from components.scripts import script
 from components.settings import STATUS_PORT
 
 _FILES = "/publish/then"

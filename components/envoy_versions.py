@@ -1,15 +1,14 @@
 """How a version gets into a request: over REST into the path, over gRPC into the message, by a Lua filter."""
 
 import re
-from functools import cache
-from pathlib import Path
 
 from components.envoy_config import Config, extension, typed
 from components.envoy_targets import Target
 from components.front_end_plan import FrontEndPlan
+from components.scripts import script
 
 MODEL_SPEC_FILTER = "envoy.filters.http.lua"
-_SCRIPT = Path(__file__).parent / "data" / "model_spec.lua"
+_SCRIPT = "model_spec.lua"
 
 
 def rest_rewrite(model: str, target: Target, prediction: str) -> Config:
@@ -41,18 +40,13 @@ def grpc_rewrite(target: Target, *, required: bool) -> Config:
 
 def model_spec_filter() -> Config:
     """The filter that the routes of `grpc_rewrite` switch on; for all others it is not there."""
-    source = {"default_source_code": {"inline_string": _script()}}
+    source = {"default_source_code": {"inline_string": script(_SCRIPT)}}
     return {**extension("filters.http.lua", "filters.http.lua.v3.Lua", source), "disabled": True}
 
 
 def rewrites_messages(front_end: FrontEndPlan) -> bool:
     """Whether any gRPC request may be given a version."""
     return front_end.spec.versions.grpc
-
-
-@cache
-def _script() -> str:
-    return _SCRIPT.read_text(encoding="utf-8")
 
 
 def model_spec(target: Target) -> bytes:

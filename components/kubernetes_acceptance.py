@@ -6,8 +6,6 @@ hash of what it is told: other text is another Job.
 
 import json
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 
 from components.kubernetes_envoy import dynamic_files
 from components.kubernetes_front_end import ENVOY_USER
@@ -26,6 +24,7 @@ from components.kubernetes_object import (
 from components.kubernetes_plan import KubernetesPlan
 from components.model_config import model_lines
 from components.plan import REST_PORT
+from components.scripts import script
 from components.settings import STATUS_PORT
 
 _FOLDER = "/acceptance"
@@ -41,7 +40,7 @@ _STATISTICS = {"cds": "cluster_manager.cds", "lds": "listener_manager.lds"}
 def acceptance_objects(plan: KubernetesPlan) -> Iterator[Object]:
     """The Job and what it reads; the last of a stack to be made."""
     own, namespace = plan.acceptance, plan.namespace
-    files = {_SCRIPT: _script(), _SETTINGS: settings_text(plan)}
+    files = {_SCRIPT: script(_SCRIPT), _SETTINGS: settings_text(plan)}
     told = config_map("acceptance-files", hashed(f"{own.name}-files", files), namespace, own.labels, files)
     yield told
     spec: Json = {
@@ -137,8 +136,3 @@ def _pod(plan: KubernetesPlan, files: str) -> Json:
     if plan.cluster.pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in plan.cluster.pull_secrets]
     return spec
-
-
-@cache
-def _script() -> str:
-    return (Path(__file__).parent / "data" / _SCRIPT).read_text(encoding="utf-8")

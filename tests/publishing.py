@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from components import config_volume
-from components.config_volume import script
+from components.scripts import script
 from images.host_files import SHELL_AND_TOOLS
 
 PATIENCE_S = 30

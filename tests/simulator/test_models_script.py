@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from components.config_volume import script
 from components.flags import MODELS_POLL_S
 from components.model_config import models_config
 from components.model_plan import ModelPlan
 from components.model_settings import VersionPolicy
+from components.scripts import script
 from tests.publishing import Publisher
 from tests.simulator.server import Server, publish, wait_for
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from components.config_volume import script
 from components.envoy_delivery import Delivery
+from components.scripts import script
 from tests import stacks
 from tests.envoy.ground import SCRIPT, run_script
 
