@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-import yaml
+from pack.yaml_text import parsed
 
 # `make policy-pack` puts a copy into the pack that other programs use; here it is read where it is kept.
 _PACKAGED = Path(__file__).resolve().parents[1] / "data" / "facts.yaml"
@@ -59,8 +58,7 @@ class Facts:
 def facts() -> Facts:
     """The data file, read once."""
     file = _PACKAGED if _PACKAGED.exists() else _HERE
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    document: dict[str, Any] = yaml.load(file.read_text(encoding="utf-8"), loader)  # noqa: S506 - safe, either one
+    document = parsed(file.read_text(encoding="utf-8"))
     return Facts(
         releases=tuple(
             Release(versions=tuple(one["versions"]), cuda=one["cuda"], minimum_driver=one["minimum_driver"])

@@ -4,13 +4,13 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import yaml
 
+from pack.yaml_text import parsed
+
 FILE = "images.lock.yaml"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DOCKER_HUB = re.compile(r"^(?:(?:index\.)?docker\.io/)?(?:library/)?")
 
 
@@ -42,7 +42,7 @@ def name(image: str) -> str:
 @cache
 def _read(path: Path, _changed: int) -> Mapping[str, str]:
     try:
-        document: Any = yaml.load(path.read_text(encoding="utf-8"), _LOADER)  # noqa: S506 - safe, either one
+        document = parsed(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise BrokenLockError(type(error).__name__) from None
     images = document.get("images") if isinstance(document, dict) else None

@@ -10,6 +10,7 @@ from pack.kubernetes import config_map
 from pack.rule import Finding, Params, Rule
 from pack.stack import Stack
 from pack.workload import LABEL
+from pack.yaml_text import parsed
 
 NAME = "credentials-need-tls"
 _IN_FRONT = f"{LABEL}tls-in-front"
@@ -17,7 +18,6 @@ _FIX = (
     "give its filter chain a transport_socket for TLS (front_end.tls; tls_secret on Kubernetes); or say that "
     f"something before it speaks TLS: the label {_IN_FRONT}: 'true'"
 )
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Filters of Envoy that ask for a credential, or the header of one, which a general filter compares.
 _CREDENTIAL = re.compile(r"jwt_authn|basic_auth|oauth2|api[-_]keys?|\bauthorization\b", re.IGNORECASE)
 _ENCRYPTS = re.compile(r"tls|quic", re.IGNORECASE)
@@ -51,7 +51,7 @@ def _open(text: str) -> Iterator[str]:
     if "filter_chain" not in text or not _CREDENTIAL.search(text):
         return
     try:
-        document: Any = yaml.load(str(text), _LOADER)  # noqa: S506 - safe, either one
+        document = parsed(text)
     except yaml.YAMLError:
         return  # no configuration of Envoy's
     for listener in _listeners(document):

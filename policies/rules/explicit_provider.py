@@ -12,12 +12,12 @@ from pack.resource import Provider, Resource
 from pack.rule import EVERYWHERE, Finding, Params, Rule, about
 from pack.stack import Stack
 from pack.workload import Workload
+from pack.yaml_text import parsed
 
 NAME = "explicit-provider"
 NODE = "explicit-provider-per-node"
 _DOCKER, _KUBERNETES = "pulumi:providers:docker", "pulumi:providers:kubernetes"
 _DEFAULT = re.compile(r"default(_\d.*)?")
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _EXAMPLE = {
     "docker": 'docker.Provider(…, host="ssh://user@gpu-01"), in opts.provider',
     "kubernetes": "kubernetes.Provider(…, kubeconfig=…, context=…), in opts.provider",
@@ -86,7 +86,7 @@ def _cluster_is_verified(provider: Resource) -> Iterator[Finding]:
 def _clusters(kubeconfig: object) -> Iterator[tuple[str, Mapping[str, object]]]:
     """The clusters of a kubeconfig that is given as text; none for a path."""
     try:
-        document: Any = yaml.load(str(kubeconfig), _LOADER)  # noqa: S506
+        document: Any = parsed(str(kubeconfig))
     except yaml.YAMLError:
         return
     listed = document.get("clusters") if isinstance(document, dict) else None

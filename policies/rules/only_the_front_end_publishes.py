@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from ipaddress import ip_address
-from typing import Any
 
 import yaml
 from pack.kubernetes import config_map
@@ -11,10 +10,10 @@ from pack.rule import EVERYWHERE, Finding, Params, Rule, about, unread
 from pack.services import Service
 from pack.stack import Stack
 from pack.workload import Port, Workload
+from pack.yaml_text import parsed
 
 NAME = "only-the-front-end-publishes"
 _PLAIN = "give it as a plain value: what can be reached must be known before anything is made"
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _EVERYWHERE = ("", "0.0.0.0", "::", "[::]", "*")  # noqa: S104 - what is looked for
 _PUBLISHES = ("NodePort", "LoadBalancer")
 # Where this project's Envoy has them inside, and how a pod's ports are named. Its bootstrap is another
@@ -99,8 +98,7 @@ def _admins(text: str) -> Iterator[tuple[str, int]]:
     if not _HAS_ADMIN.search(text):
         return
     try:
-        document: Any = yaml.load(str(text), _LOADER)  # noqa: S506 - safe, either one
-        socket = document["admin"]["address"]["socket_address"]
+        socket = parsed(text)["admin"]["address"]["socket_address"]
         yield str(socket["address"]), int(socket["port_value"])
     except (yaml.YAMLError, KeyError, TypeError, ValueError):
         return
