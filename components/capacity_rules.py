@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from components.errors import Problem
 from components.facts import Release, facts, is_gpu_image, server_version, version_number
 from components.model_sizes import most_at_once, smallest, too_much, usable_mib
-from components.pool_settings import Pool
 from components.settings import Settings
 from components.slots import slots_of
 
@@ -17,7 +16,7 @@ def memory_fits_the_node(settings: Settings) -> Iterator[Problem]:
     """The limits of a node's containers together stay below its RAM: otherwise the kernel picks a victim."""
     front_end = settings.front_end.container_mib
     for n, node in enumerate(settings.nodes):
-        demands = [(pool, _instances(pool, node.name)) for pool in settings.pools]
+        demands = [(pool, pool.instances_on(node.name)) for pool in settings.pools]
         total = front_end + sum(count * pool.memory.container_mib for pool, count in demands)
         if total + _NODE_RESERVE_MIB > node.memory_mib:
             parts = " + ".join(
@@ -29,11 +28,6 @@ def memory_fits_the_node(settings: Settings) -> Iterator[Problem]:
                 f"and {_NODE_RESERVE_MIB} are kept for the node itself",
                 node.memory_mib,
             )
-
-
-def _instances(pool: Pool, node: str) -> int:
-    groups = [group for group in pool.slots if group.node == node]
-    return len(groups) if pool.all_gpus else sum(len(group.gpus) for group in groups)
 
 
 def models_fit_twice(settings: Settings) -> Iterator[Problem]:

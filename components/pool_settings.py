@@ -323,13 +323,18 @@ class Pool(Model):
 
     def _one_stays(self) -> Iterator[Problem]:
         """A pool whose instances are all away at once answers nobody."""
-        count = sum(1 if self.all_gpus else len(group.gpus) for group in self.slots)
+        count = self.instances_on()
         if 1 < count <= self.max_unavailable:
             yield Problem(
                 "max_unavailable",
                 f"leaves none of its {count} instances; at most {count - 1}",
                 self.max_unavailable,
             )
+
+    def instances_on(self, node: str | None = None) -> int:
+        """How many instances it has: one with all GPUs of a node, else one a slot; of one node or of all."""
+        groups = [group for group in self.slots if node in (None, group.node)]
+        return len(groups) if self.all_gpus else sum(len(group.gpus) for group in groups)
 
     def grpc_threads(self) -> int:
         """gRPC requests that may be in flight; 0 where that is left to a server that does not batch."""

@@ -137,6 +137,7 @@ def models_outlive_a_replacement(settings: Settings) -> Iterator[Problem]:
 def _fewest(pool: Pool) -> int:
     """Instances at least."""
     nodes = getattr(pool, "nodes", None)  # on Kubernetes
+    # By GPUs: that one instance has all of them is told by itself.
     return nodes.fewest if nodes else sum(len(group.gpus) for group in pool.slots)
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from components.errors import Problem
-from components.pool_settings import Pool
 from components.settings import Settings
 
 
@@ -38,13 +37,9 @@ def releases_have_two_versions(settings: Settings) -> Iterator[Problem]:
         if release.model not in names:
             message = f"no model of {pool.name}; accepted: {', '.join(names)}"
             yield Problem(f"{path}.release.model", message, release.model)
-        if release.moved > _instances(pool):
-            message = f"{pool.name} has {_instances(pool)} instances"
+        if release.moved > pool.instances_on():
+            message = f"{pool.name} has {pool.instances_on()} instances"
             yield Problem(f"{path}.release.moved", message, release.moved)
-
-
-def _instances(pool: Pool) -> int:
-    return len(pool.slots) if pool.all_gpus else sum(len(group.gpus) for group in pool.slots)
 
 
 def released_pools_stand_alone(settings: Settings) -> Iterator[Problem]:
