@@ -5,12 +5,9 @@
 """
 
 import json
-import os
-import subprocess
 import sys
 
-from ops import paths
-from ops.errors import UserError
+from ops import paths, venv
 from ops.hosts import Host
 
 
@@ -19,15 +16,9 @@ def hosts_of(stack: str, default: str | None = None) -> dict[str, Host]:
 
     `default` stands in for the endpoint of that name, which is otherwise what `docker` itself reaches.
     """
-    command = [str(paths.PYTHON), "-m", "ops.nodes", stack]
-    done = subprocess.run(
-        command, cwd=paths.ROOT, env=os.environ, capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        raise UserError(done.stderr.strip())
     return {
         name: Host(default if default and endpoint == "default" else endpoint, tuple(ssh_options), cert_path)
-        for name, endpoint, ssh_options, cert_path in json.loads(done.stdout)
+        for name, endpoint, ssh_options, cert_path in json.loads(venv.printed("ops.nodes", stack))
     }
 
 

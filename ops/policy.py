@@ -6,12 +6,10 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
-from ops import paths
-from ops.errors import UserError
+from ops import paths, venv
 from toolchain import python_env
 
 PACK = paths.ROOT / "policies"
@@ -41,11 +39,7 @@ def options(stack: str) -> list[str]:
 
 def environment_of(stack: str) -> str:
     """The environment that a stack file names; `.venv` must be there. Raises UserError with its problems."""
-    command = [str(paths.PYTHON), "-m", "ops.policy", stack]
-    done = subprocess.run(command, cwd=paths.ROOT, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise UserError(done.stderr.strip())
-    return done.stdout.strip()
+    return venv.printed("ops.policy", stack).strip()
 
 
 def _of_the_shell(name: str) -> list[str]:

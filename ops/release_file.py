@@ -5,16 +5,13 @@
 """
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ops import paths
-from ops.errors import UserError
+from ops import paths, venv
 
 if TYPE_CHECKING:
     from components.settings import Settings
@@ -101,13 +98,7 @@ def _pool(said: Mapping[str, Any]) -> Pool:
 
 
 def _in_environment(stack: str, *arguments: str) -> str:
-    command = [str(paths.PYTHON), "-m", "ops.release_file", stack, *arguments]
-    done = subprocess.run(
-        command, cwd=paths.ROOT, env=os.environ, capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        raise UserError(done.stderr.strip())
-    return done.stdout
+    return venv.printed("ops.release_file", stack, *arguments)
 
 
 def described(settings: "Settings", stack: str, folder: Path) -> dict[str, object]:
