@@ -109,8 +109,8 @@ def test_a_stack_that_is_deployed_is_not_cleaned_away(deployed: str, checkout: C
     done = checkout.make("clean")
     assert done.returncode != 0
     assert "still deployed" in done.stderr
-    # Servers and Envoy; their publishers, and what saw to it that Envoy took its files.
-    assert len(containers(checkout)) == 4 + 1 + 3
+    # Servers, what drains each, and Envoy; their publishers, and what saw to it that Envoy took its files.
+    assert len(containers(checkout)) == 4 + 4 + 1 + 3
 
 
 def test_an_engine_that_was_killed_comes_back_with_the_stack(deployed: str, checkout: Checkout) -> None:
