@@ -82,8 +82,8 @@ def on_cluster(_toolchain: Toolchain) -> Iterator[str]:
     samples = _measured(toolchain, config, programs, kept, rounds=_CLUSTER_ROUNDS, longest_s=LONGEST_S[1])
     yield from _table(samples, 1)
     yield (
-        f"{count_leaves(text)} leaf resources. {_of_flat(samples, MOST_OF_FLAT)}, which is as one would write "
-        "it with pulumi_kubernetes; ours does not import that package."
+        f"{count_leaves(text)} leaf resources. {_of_flat(samples, MOST_OF_FLAT)}, which is as one would "
+        "write it with pulumi_kubernetes; ours does not import that package."
     )
     kept.unlink()
 
