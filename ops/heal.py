@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from ops import docker_host, nodes, setup
 from ops.errors import UserError
 from ops.hosts import Host
-from ops.labelled import Labelled, State, labelled, remove
+from ops.labelled import Labelled, State, labelled_after_a_kill, remove
 from ops.stack import Stack
 from ops.state import local_backend
 from toolchain.progress import note
@@ -39,7 +39,7 @@ def reconcile(stack: Stack, hosts: Mapping[str, Host], *, ask: bool) -> int:
     """Free stale locks of a backend of ours, remove strays, refresh; the exit code of the refresh."""
     stack.free_stale_locks()
     state = State(json.loads(stack.query("stack", "export")).get("deployment") or {})
-    there = labelled(stack.name, hosts)
+    there = labelled_after_a_kill(stack.name, hosts, state)
     if any(one.kind == "container" for one in there) and not any(one.id in state.known for one in there):
         raise UserError(_another_state(stack, there, "knows none of them" if state.known else "is empty"))
     found = [one for one in there if one.id not in state.whole or one.ended]

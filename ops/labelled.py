@@ -3,6 +3,7 @@
 Nothing without the stack's own label is ever seen here, or removed.
 """
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +40,8 @@ _KINDS = {
     "volume": _Kind("docker:index/volume:Volume", ("volume", "ls"), "{{.Name}} {{.Name}}", ("volume", "rm")),
 }
 _NOT_RUNNING = ("created", "exited", "dead")
+# An engine goes on with what a client that is gone has asked for; a network takes it a second or two.
+_ENGINE_FINISHES_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,19 @@ def labelled(stack: str, hosts: Mapping[str, Host]) -> list[Labelled]:
     found = [one for kind in _KINDS for node, host in hosts.items() for one in _of(kind, stack, node, host)]
     # Networks have no node's label, so two nodes of one engine both list them.
     return list({(one.kind, one.id): one for one in reversed(found)}.values())[::-1]
+
+
+def labelled_after_a_kill(stack: str, hosts: Mapping[str, Host], state: State) -> list[Labelled]:
+    """What has the stack's label, once the engines have made what they were asked for before the kill.
+
+    What is not there after some seconds was never asked for.
+    """
+    deadline = time.monotonic() + _ENGINE_FINISHES_S
+    while True:
+        found = labelled(stack, hosts)
+        if state.half_made <= {(one.kind, one.name) for one in found} or time.monotonic() > deadline:
+            return found
+        time.sleep(0.2)
 
 
 def remove(one: Labelled) -> None:

@@ -7,7 +7,7 @@ under a name that the next `up` wants for its own.
 from collections.abc import Callable, Mapping
 
 from ops.hosts import Host
-from ops.labelled import State, labelled, remove
+from ops.labelled import State, labelled_after_a_kill, remove
 from ops.stack import Stack
 from ops.state import latest_deployment
 from toolchain.progress import note
@@ -26,7 +26,7 @@ def clear(stack: Stack, hosts: Callable[[], Mapping[str, Host]]) -> None:
             continue
         names = ", ".join(sorted(name for _, name in state.half_made))
         note(f"The last run was killed while it made {names}: these are taken away first.")
-        for one in labelled(stack.name, hosts()):
+        for one in labelled_after_a_kill(stack.name, hosts(), state):
             if (one.kind, one.name) in state.half_made and one.id not in state.known:
                 remove(one)
         stack.query("refresh", "--yes", "--skip-preview", "--clear-pending-creates")

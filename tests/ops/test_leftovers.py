@@ -54,16 +54,24 @@ class Recorder(Stack):
 
 @dataclass(frozen=True)
 class FakeEngine(Host):
-    """Has container `gpu0` and network `serving` with the label of stack `labelled`; notes removals."""
+    """Has container `gpu0` and network `serving` with the label of stack `labelled`; notes removals.
+
+    The network is there when it is asked for the `network_after`th time.
+    """
 
     stack: str = "local"
+    network_after: int = 1
     removed: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
 
     def docker(self, *arguments: str) -> Result:
         if "rm" in arguments:
             self.removed.append(" ".join(arguments))
             return Result(0, "", "")
-        there = {"ps": f"c1 {GPU0} running instance\n", "network": f"n1 {SERVING}\n"}
+        self.asked.append(arguments[0])
+        there = {"ps": f"c1 {GPU0} running instance\n"}
+        if self.asked.count("network") >= self.network_after:
+            there["network"] = f"n1 {SERVING}\n"
         ours = f"--filter=label=tf-serving.stack={self.stack}" in arguments
         return Result(0, there.get(arguments[0], "") if ours else "", "")
 
@@ -94,7 +102,14 @@ def test_what_the_state_knows_all_the_same_stays(tmp_path: Path) -> None:
     assert engine.removed == ["network rm n1"]
 
 
-def test_what_is_labelled_as_another_stacks_stays(tmp_path: Path) -> None:
+def test_what_the_engine_still_makes_for_a_run_that_is_gone_is_waited_for(tmp_path: Path) -> None:
+    engine = FakeEngine("unix:///engine", network_after=3)
+    clear(killed(tmp_path), lambda: {"here": engine})
+    assert engine.removed == ["rm --force --volumes c1", "network rm n1"]
+
+
+def test_what_is_labelled_as_another_stacks_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ops.labelled._ENGINE_FINISHES_S", 0)
     engine = FakeEngine("unix:///engine", stack="prod")
     clear(killed(tmp_path), lambda: {"here": engine})
     assert engine.removed == []
