@@ -241,8 +241,8 @@ def test_a_request_that_nobody_answers_ends_at_the_timeout(envoy_binary: Path, t
         for ends in (_ends_over_rest, _ends_over_grpc):
             started = time.monotonic()
             ends(made)
-            # Where Envoy does not end it, the client does, after 30 s.
-            assert 1 <= time.monotonic() - started < 15
+            # Its timer is rounded to a millisecond. Where Envoy does not end it, the client does, after 30 s.
+            assert 0.9 < time.monotonic() - started < 15
 
 
 def _ends_over_rest(made: Site) -> None:

@@ -18,6 +18,7 @@ from tests.envoy.harness import free_ports
 from tests.integration import predict
 from tests.integration.conftest import SUBNET
 from tests.integration.docker_cli import DockerCli, addresses
+from tests.integration.drill import wait_until
 from tests.pulumi_project import CHECKOUT, Project
 
 pytestmark = pytest.mark.integration
@@ -156,8 +157,10 @@ def test_files_are_published_by_containers_that_end_and_have_no_gpu_and_one_inte
     deployed: Deployed, engine: DockerCli
 ) -> None:
     [config] = deployed.plan.nodes[0].configs
+    # It stays for half a minute after its work, so that Pulumi meets it healthy.
+    wait_until(lambda: engine.inspect(config.container)["State"]["Status"] == "exited", "publisher ended")
     publisher = engine.inspect(config.container)
-    assert (publisher["State"]["Status"], publisher["State"]["ExitCode"]) == ("exited", 0)
+    assert publisher["State"]["ExitCode"] == 0
     host = publisher["HostConfig"]
     assert (host["DeviceRequests"], host["CapAdd"]) == (None, None)
     assert set(addresses(publisher)) == {deployed.plan.nodes[0].serving_network.name}
