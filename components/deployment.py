@@ -15,7 +15,6 @@ from components.envoy_secrets import Secrets
 from components.gpu_node import GpuNode, GpuNodeArgs
 from components.outputs import StackOutputs, stack_outputs
 from components.plan import NodePlan, Plan, make_plan
-from components.scripts import script
 from components.settings import Settings
 from components.tf_serving import TfServingInstance, TfServingInstanceArgs
 
@@ -109,7 +108,7 @@ class ServingDeployment(pulumi.ComponentResource):
                     for one, *_ in lists.values()
                     for name in (server_files.models_file(one), server_files.serving_file(one))
                 ],
-                then=script("models.sh"),
+                then=server_files.models_script(),
                 then_files={"settings": server_files.models_settings(instances)},
                 attachments=[
                     Attachment(network=self._nodes[plan.node].serving_network, address=str(plan.address))

@@ -28,7 +28,7 @@ from components.scripts import script
 from components.settings import STATUS_PORT
 
 _FOLDER = "/acceptance"
-_SCRIPT, _SETTINGS = "accepted.sh", "settings"
+_SCRIPT, _STATUS, _SETTINGS = "accepted.sh", "server_status.sh", "settings"
 _CONTAINER = "acceptance"
 # The kubelet looks once a minute, and what it then finds may be as old again.
 _KUBELET_S = 150
@@ -40,7 +40,7 @@ _STATISTICS = {"cds": "cluster_manager.cds", "lds": "listener_manager.lds"}
 def acceptance_objects(plan: KubernetesPlan) -> Iterator[Object]:
     """The Job and what it reads; the last of a stack to be made."""
     own, namespace = plan.acceptance, plan.namespace
-    files = {_SCRIPT: script(_SCRIPT), _SETTINGS: settings_text(plan)}
+    files = {_SCRIPT: script(_SCRIPT), _STATUS: script(_STATUS), _SETTINGS: settings_text(plan)}
     told = config_map("acceptance-files", hashed(f"{own.name}-files", files), namespace, own.labels, files)
     yield told
     spec: Json = {

@@ -12,6 +12,7 @@ from components.batching_parameters import batching_parameters
 from components.model_config import models_config
 from components.monitoring import monitoring_config
 from components.plan import REST_PORT, InstancePlan
+from components.scripts import script
 from components.server_spec import Server
 
 FOLDER = "/config"
@@ -40,6 +41,11 @@ def models_file(instance: Server) -> str:
 def serving_file(instance: Server) -> str:
     """Name of the list of models that a health check asks for, beside that list (`data/models.sh`)."""
     return f"{models_file(instance)}.serving"
+
+
+def models_script() -> str:
+    """What the publisher of a pool's files goes on with."""
+    return script("server_status.sh") + script("models.sh")
 
 
 def models_settings(instances: Sequence[InstancePlan]) -> str:

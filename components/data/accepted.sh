@@ -28,6 +28,8 @@ brought_s=0
 missing=
 lines=() addresses=()
 declare -A state=() why=() said=() refused=() refused_at=() earlier=()
+# shellcheck source=/dev/null
+. "${BASH_SOURCE%/*}/server_status.sh"
 
 fail() {
   printf 'FAILED: %s\n' "$*" >&2
@@ -41,28 +43,6 @@ pods() {
   while read -r address kind _; do
     if [[ $kind == STREAM ]]; then addresses+=("$address"); fi
   done < <(getent ahostsv4 "$1" || :)
-}
-
-# get ADDRESS PORT PATH: status and lines of the answer; fails where there is none.
-get() {
-  local line head=1
-  status=0 lines=()
-  { exec 3<>"/dev/tcp/$1/$2"; } 2>/dev/null || return 1
-  # By the older protocol: the body then comes in one piece.
-  printf 'GET %s HTTP/1.0\r\nHost: %s\r\n\r\n' "$3" "$1" >&3 2>/dev/null || :
-  while read -r -t 5 line <&3 || [[ $line ]]; do
-    line=${line%$'\r'}
-    if [[ $status == 0 ]]; then
-      # No here-string: older shells keep them in a file, and none can be written here.
-      if [[ $line =~ ^HTTP/[0-9.]+\ ([0-9]+) ]]; then status=${BASH_REMATCH[1]}; else return 1; fi
-    elif [[ $head && -z $line ]]; then
-      head=
-    elif [[ -z $head ]]; then
-      lines+=("$line")
-    fi
-  done
-  exec 3>&-
-  [[ $status != 0 ]]
 }
 
 # every HOST PORT CHECK...: until each pod behind a name passes; those that are there change meanwhile.
@@ -113,30 +93,15 @@ envoy_took() {
   return 1
 }
 
-# states MODEL ADDRESS PORT: state[<version>], and why[<version>] where it went wrong.
-states() {
-  local rest string='"(([^"\\]|\\.)*)"' entry
-  entry="\"version\": *\"([0-9]+)\", *\"state\": *\"([A-Z]+)\", *\"status\": *[{] *"
-  entry+="\"error_code\": *\"([A-Z_]+)\", *\"error_message\": *$string"
-  state=() why=()
-  if ! get "$2" "$3" "/v1/models/$1"; then
-    missing="server $2 does not answer"
-    return 1
-  fi
-  rest=${lines[*]}
-  while [[ $rest =~ $entry ]]; do
-    state[${BASH_REMATCH[1]}]=${BASH_REMATCH[2]}
-    if [[ ${BASH_REMATCH[3]} != OK ]]; then why[${BASH_REMATCH[1]}]=${BASH_REMATCH[4]}; fi
-    rest=${rest#*"${BASH_REMATCH[0]}"}
-  done
-}
-
 # loaded MODEL POLICY ADDRESS PORT: those versions that the policy asks for, and none that it does not.
 loaded() {
   local model=$1 at=$3 version there=() policy this
   # shellcheck disable=SC2206 # words without anything that a shell would expand
   policy=($2)
-  states "$model" "$at" "$4" || return 1
+  if ! get_states "$at" "$4" "$model"; then
+    missing="server $at does not answer"
+    return 1
+  fi
   for version in "${!state[@]}"; do
     if [[ ${state[$version]} == AVAILABLE ]]; then there+=("$version"); fi
   done
@@ -178,8 +143,7 @@ loaded() {
 
 # named MODEL LABEL VERSION ADDRESS PORT
 named() {
-  if get "$4" "$5" "/v1/models/$1/labels/$2/metadata" && [[ $status == 200 ]] &&
-    [[ ${lines[*]} =~ \"version\":\ *\"$3\" ]]; then return 0; fi
+  if names_version "$4" "$5" "$1" "$2" "$3"; then return 0; fi
   missing="label $2 of $1 does not name version $3 on server $4"
   return 1
 }

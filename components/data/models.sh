@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Goes on after publish.sh: puts the lists of models under servers that read them again every few seconds, and is
-# done once each server that runs has loaded what its list asks for.
+# Goes on after publish.sh, with the functions of server_status.sh: puts the lists of models under servers that read
+# them again every few seconds, and is done once each server that runs has loaded what its list asks for.
 #
 # FROM/then/settings has lines: `wait <seconds>`, and for each list `file <name on the volume>`, `by-version` where
 # other versions are another list, `instance <name> <host/port>` for each server that is to read it.
@@ -86,41 +86,8 @@ write_serving() {
 
 reach() { { exec 3<>"/dev/tcp/${address[$1]}"; } 2>/dev/null; }
 
-# ask INSTANCE PATH: status and body of the answer; fails where there is none.
-ask() {
-  local line head=1
-  status=0 body=
-  reach "$1" || return 1
-  # By the older protocol: the body then comes in one piece.
-  printf 'GET %s HTTP/1.0\r\n\r\n' "$2" >&3 2>/dev/null || return 1
-  while read -r -t 5 line <&3 || [[ $line ]]; do
-    line=${line%$'\r'}
-    if [[ $status == 0 ]]; then
-      read -r _ status _ <<<"$line"
-    elif [[ $head && -z $line ]]; then
-      head=
-    elif [[ -z $head ]]; then
-      body+=$line
-    fi
-  done
-  exec 3>&-
-  [[ $status != 0 ]]
-}
-
-# ask_states INSTANCE MODEL: state[<version>], and why[<version>] where it went wrong.
-ask_states() {
-  local rest string='"(([^"\\]|\\.)*)"' entry
-  entry="\"version\": *\"([0-9]+)\", *\"state\": *\"([A-Z]+)\", *\"status\": *[{] *"
-  entry+="\"error_code\": *\"([A-Z_]+)\", *\"error_message\": *$string"
-  state=() why=()
-  ask "$1" "/v1/models/$2" || return 1
-  rest=$body
-  while [[ $rest =~ $entry ]]; do
-    state[${BASH_REMATCH[1]}]=${BASH_REMATCH[2]}
-    if [[ ${BASH_REMATCH[3]} != OK ]]; then why[${BASH_REMATCH[1]}]=${BASH_REMATCH[4]}; fi
-    rest=${rest#*"${BASH_REMATCH[0]}"}
-  done
-}
+# ask_states INSTANCE MODEL: see `get_states`.
+ask_states() { get_states "${address[$1]%/*}" "${address[$1]#*/}" "$2"; }
 
 # versions_in FOLDER: the numbers of its version folders, the highest first, in `found`.
 versions_in() {
@@ -215,8 +182,8 @@ wait_labels() {
   for instance in "${running[@]}"; do
     for model in ${spec[new]}; do
       for label in ${spec[new:$model:labels]}; do
-        until ask "$instance" "/v1/models/$model/labels/${label%=*}/metadata" &&
-          [[ $status == 200 && $body =~ \"version\":\ *\"${label#*=}\" ]]; do
+        until names_version "${address[$instance]%/*}" "${address[$instance]#*/}" \
+          "$model" "${label%=*}" "${label#*=}"; do
           still_time "label ${label%=*} of $model does not name version ${label#*=} on $instance" || return 1
         done
       done

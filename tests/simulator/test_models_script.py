@@ -13,6 +13,7 @@ from components.model_config import models_config
 from components.model_plan import ModelPlan
 from components.model_settings import VersionPolicy
 from components.scripts import script
+from components.server_files import models_script
 from tests.publishing import Publisher
 from tests.simulator.server import Server, publish, wait_for
 
@@ -75,7 +76,7 @@ class Pool:
             ]
         self.publisher.upload(
             {file: models_config(models) for file, models in lists.items()},
-            then=script("models.sh"),
+            then=models_script(),
             modes=dict.fromkeys(lists, "later"),
             then_files={"settings": "".join(f"{line}\n" for line in lines)},
         )
