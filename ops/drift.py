@@ -45,6 +45,11 @@ def drift(stack: str, arguments: Sequence[str]) -> int:
     """Print a report, and write it to `--out FILE`: 0 for no drift, 1 for some or where it cannot be told."""
     out = _out(arguments)
     setup.check_stack_file(stack)
+    if setup.is_on_kubernetes(stack) and (folder := nodes.rendered_to(stack)):
+        raise UserError(
+            f"stack {stack} is written to {folder} and reaches no cluster: what applies it there tells its "
+            f"drift, or `kubectl diff --recursive --filename {folder}`"
+        )
     if stack == setup.LOCAL_STACK:
         chosen = docker_host.recorded()
         if chosen is None:
@@ -107,20 +112,20 @@ def _undeclared(stack: str, declared: Sequence[Container], hosts: Mapping[str, H
 def report(stack: str, looked: Look) -> str:
     """Markdown; its first line says whether there is drift."""
     if looked.clean:
+        containers = (
+            f", and {looked.inspected} containers have the environment, labels, mounts and files of the state"
+        )
         return (
-            f"{NO_DRIFT} in stack {stack}: nothing to change by `preview --refresh`, and {looked.inspected} "
-            "containers have the environment, labels, mounts and files of the state.\n"
-        ) + _not_compared(looked)
+            f"{NO_DRIFT} in stack {stack}: nothing to change by `preview --refresh`"
+            f"{containers if looked.inspected else ''}.\n{_not_compared(looked)}"
+        )
     lines = [f"Drift in stack {stack}.", ""]
     if looked.found:
         rows = [(d.container.name, d.container.node, d.what, d.state, d.found) for d in looked.found]
         lines += ["In the containers themselves:", "", "```"]
         lines += [*table(("container", "node", "what", "in the state", "on the node"), rows), "```", ""]
-    else:
-        lines += [
-            f"{looked.inspected} containers are as the state has them.",
-            "",
-        ]
+    elif looked.inspected:
+        lines += [f"{looked.inspected} containers are as the state has them.", ""]
     if looked.code == 0:
         lines += ["Pulumi itself (`preview --refresh`) finds nothing to change.", ""]
     else:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ops import inspection
-from ops.drift import Look, look, report
+from ops import inspection, nodes, setup
+from ops.drift import Look, drift, look, report
 from ops.errors import UserError
 from ops.hosts import Host, Result
 from ops.inspection import Container, Difference, differences
@@ -223,6 +223,23 @@ def test_nothing_to_find_is_no_drift_and_the_first_line_says_so() -> None:
     looked = look(stack(), {"gpu-01": FakeEngine("default", listed=f"{'c' * 64} prod.gpu-01-gpu0 running")})
     assert looked.clean
     assert report("prod", looked).startswith("No drift in stack prod")
+
+
+def test_a_stack_without_containers_is_said_to_have_none_inspected() -> None:
+    empty = Look(0, "", [], 0)
+    assert report("live", empty) == "No drift in stack live: nothing to change by `preview --refresh`.\n"
+    assert "0 containers" not in report("live", Look(1, "changes", [], 0))
+
+
+def test_a_stack_that_reaches_no_cluster_has_no_drift_to_tell(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert nodes.main("staging", "render_to") == 0
+    folder = json.loads(capsys.readouterr().out)
+    monkeypatch.setattr(setup, "check_stack_file", lambda _stack: None)
+    monkeypatch.setattr(nodes, "rendered_to", {"staging": folder}.get)
+    with pytest.raises(UserError, match=r"is written to \./rendered/staging and reaches no cluster"):
+        drift("staging", [])
 
 
 def test_a_container_of_the_stack_that_its_state_does_not_know_is_drift() -> None:
