@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.part import Part
-from components.plan import REST_PORT
+from components.server_spec import REST_PORT
 from images.envoy import envoy_binary
 from tests.envoy.harness import site
 from toolchain.tools import Toolchain

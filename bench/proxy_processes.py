@@ -14,7 +14,8 @@ from pathlib import Path
 
 from bench.clients import Load, find, over_grpc, over_rest
 from bench.pairs import Candidate
-from components.plan import GRPC_PORT, REST_PORT, Endpoint
+from components.plan import Endpoint
+from components.server_spec import GRPC_PORT, REST_PORT
 from images.envoy import envoy_binary
 from tests.envoy.harness import PREDICT, ask, envoy_process, free_ports, site, wait_for
 from tests.envoy.pools import ONE_POOL, SmallPool

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from components.plan import GRPC_PORT, REST_PORT, Endpoint
+from components.plan import Endpoint
+from components.server_spec import GRPC_PORT, REST_PORT
 from images.envoy import envoy_binary
 from images.simulator import simulator_binary
 from tests.envoy.harness import Site, site

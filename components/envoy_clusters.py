@@ -22,7 +22,8 @@ from components.envoy_config import (
 )
 from components.envoy_edge import tracing_clusters
 from components.envoy_route_parts import header
-from components.plan import GRPC_PORT, REST_PORT, Endpoint, FrontEndPlan, PoolPlan
+from components.plan import Endpoint, FrontEndPlan, PoolPlan
+from components.server_spec import GRPC_PORT, REST_PORT
 from components.settings import ADMIN_PORT
 
 ADMIN_ADDRESS = "127.0.0.1"

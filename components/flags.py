@@ -2,8 +2,7 @@
 
 from components import server_files
 from components.facts import facts
-from components.plan import GRPC_PORT, REST_PORT
-from components.server_spec import Server
+from components.server_spec import GRPC_PORT, REST_PORT, Server
 
 BINARY = "/usr/bin/tensorflow_model_server"
 MODELS_POLL_S = 5

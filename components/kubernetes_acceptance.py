@@ -23,8 +23,8 @@ from components.kubernetes_object import (
 )
 from components.kubernetes_plan import KubernetesPlan
 from components.model_config import model_lines
-from components.plan import REST_PORT
 from components.scripts import script
+from components.server_spec import REST_PORT
 from components.settings import STATUS_PORT
 
 _FOLDER = "/acceptance"

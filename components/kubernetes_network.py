@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from components.kubernetes_object import Json, Object, manifest, match_labels, metadata
 from components.kubernetes_plan import KubernetesPlan
 from components.labels import labels
-from components.plan import GRPC_PORT, REST_PORT
+from components.server_spec import GRPC_PORT, REST_PORT
 from components.settings import STATUS_PORT
 
 _NAMESPACE = "kubernetes.io/metadata.name"

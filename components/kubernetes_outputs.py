@@ -4,8 +4,8 @@ from components.contract import CONTRACT_VERSION, InstanceOutput, MetricsTarget,
 from components.kubernetes_plan import KubernetesPlan, ServersPlan
 from components.kubernetes_settings import KubernetesSettings
 from components.monitoring import ENVOY_METRICS_PATH, METRICS_PATH
-from components.plan import REST_PORT
 from components.pool_settings import leading_pools
+from components.server_spec import REST_PORT
 
 
 def kubernetes_outputs(settings: KubernetesSettings, plan: KubernetesPlan) -> StackOutputs:

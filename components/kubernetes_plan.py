@@ -21,11 +21,9 @@ from components.kubernetes_settings import (
     OnNodes,
 )
 from components.labels import Labels, labels
-from components.model_plan import ModelPlan, models_of
+from components.model_plan import models_of
 from components.model_sizes import room_of, size_labels
-from components.plan import ThreadCounts, thread_counts
-from components.pool_settings import Batching, GpuMemory, Memory, ServerOptions
-from components.settings import Rollout
+from components.server_spec import Server, ThreadCounts, thread_counts
 from components.types import STACK_OF_OBJECTS
 
 # The pod leaves the Service's addresses, and Envoy asks for them every five seconds.
@@ -35,7 +33,7 @@ _NO_CONFIG: Any = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServersPlan:
+class ServersPlan(Server):
     """The pods of one pool."""
 
     pool: str
@@ -43,22 +41,6 @@ class ServersPlan:
     """Of its workload and its headless Service."""
     host: str
     """The Service's name in DNS."""
-    image: str
-    version: str
-    models: tuple[ModelPlan, ...]
-    model_mounts: tuple[tuple[str, str], ...]
-    """Folders in the container, and which of the volume is seen there."""
-    by_version: bool = False
-    needs_gpu_xla: bool
-    batching: Batching | None
-    gpu_memory: GpuMemory
-    memory: Memory
-    threads: ThreadCounts
-    server: ServerOptions
-    log_level: str
-    load_timeout_s: int
-    request_timeout_s: int
-    rollout: Rollout
     nodes: NodePool
     on: OnNodes
     volume: ModelVolume
@@ -211,6 +193,7 @@ def _servers(settings: KubernetesSettings, pool: KubernetesPool, stack: str, own
         version=version,
         models=models.plans,
         model_mounts=models.mounts,
+        by_version=False,
         needs_gpu_xla=any(model.optimized and model.optimized.kind == "xla" for model in pool.models),
         batching=pool.batching,
         gpu_memory=pool.gpu_memory,

@@ -20,8 +20,8 @@ from components.kubernetes_object import (
 )
 from components.kubernetes_plan import KubernetesPlan, ServersPlan
 from components.model_config import models_config
-from components.plan import GRPC_PORT, REST_PORT
 from components.probes import PROBE_TIMEOUT_S, http_probe, model_paths
+from components.server_spec import GRPC_PORT, REST_PORT
 
 _FILES, _MODELS, _SHM, _TMP = "files", "models", "shm", "tmp"
 _TMP_MIB = 256

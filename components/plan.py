@@ -14,47 +14,30 @@ from components.drain_plan import DrainPlan, drain_plan, drained
 from components.facts import server_version
 from components.front_end_plan import Endpoint, FrontEndPlan, PoolPlan
 from components.labels import instance_labels, labels, node_facts, rollout_labels
-from components.model_plan import ModelPlan, models_of
+from components.model_plan import models_of
 from components.model_sizes import size_labels, smallest
 from components.node_settings import Node
-from components.pool_settings import Batching, GpuMemory, Memory, Pool, ServerOptions, SlotGroup
+from components.pool_settings import Pool, SlotGroup
 from components.release_plan import as_served, pool_plan, versions_label
-from components.settings import Rollout, Settings
+from components.server_spec import Server, thread_counts
+from components.settings import Settings
 from components.slots import Slot, slots_of
 from components.types import format_cpus, parse_cpus
 
 __all__ = [
-    "GRPC_PORT",
-    "REST_PORT",
     "Endpoint",
     "FrontEndPlan",
     "InstancePlan",
-    "ModelPlan",
     "NetworkPlan",
     "NodePlan",
     "Plan",
     "PoolPlan",
-    "ThreadCounts",
     "make_plan",
 ]
 
-GRPC_PORT = 8500
-REST_PORT = 8501
-"""Ports inside every instance's container, as in the official image; only Envoy publishes any."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class ThreadCounts:
-    """Thread pool sizes that are handed to the server; None leaves one to it."""
-
-    grpc_max: int | None
-    rest: int | None
-    intra_op: int | None
-    inter_op: int | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class InstancePlan:
+class InstancePlan(Server):
     """One `tensorflow_model_server` process, which owns one slot."""
 
     name: str
@@ -69,22 +52,6 @@ class InstancePlan:
     """One; all of a node only where the pool says all_gpus."""
     address: IPv4Address
     """On the node's private network; the same after a restart, a replacement, a reboot."""
-    image: str
-    version: str
-    models: tuple[ModelPlan, ...]
-    model_mounts: tuple[tuple[str, str], ...]
-    """Folders in the container, and which of the node is seen there, read-only."""
-    by_version: bool
-    needs_gpu_xla: bool
-    batching: Batching | None
-    gpu_memory: GpuMemory
-    memory: Memory
-    threads: ThreadCounts
-    server: ServerOptions
-    log_level: str
-    load_timeout_s: int
-    request_timeout_s: int
-    rollout: Rollout
     config_volume: str
     """The volume with its files: `ConfigPlan.volume` of its pool."""
     follows: str | None
@@ -382,13 +349,3 @@ def _former(node: str | None, own: str) -> str | None:
 
 def _network(name: str, subnet: IPv4Network) -> NetworkPlan:
     return NetworkPlan(name=name, subnet=subnet, gateway=addresses.gateway(subnet))
-
-
-def thread_counts(pool: Pool) -> ThreadCounts:
-    """What a pool's servers are told about threads."""
-    return ThreadCounts(
-        grpc_max=pool.grpc_threads() or None,
-        rest=pool.rest_threads() or None,
-        intra_op=pool.threads.intra_op,
-        inter_op=pool.threads.inter_op,
-    )

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from components.batching_parameters import batching_parameters
 from components.model_config import models_config
 from components.monitoring import monitoring_config
-from components.plan import REST_PORT, InstancePlan
+from components.plan import InstancePlan
 from components.scripts import script
-from components.server_spec import Server
+from components.server_spec import REST_PORT, Server
 
 FOLDER = "/config"
 """Where a server sees the volume, read-only."""

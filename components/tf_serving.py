@@ -14,8 +14,9 @@ from components.container import (
     replacing_digest,
 )
 from components.drain import Drain, drain_container
-from components.plan import GRPC_PORT, REST_PORT, InstancePlan
+from components.plan import InstancePlan
 from components.probes import PROBE_TIMEOUT_S, serving_probe
+from components.server_spec import GRPC_PORT, REST_PORT
 
 
 @dataclass(frozen=True, kw_only=True)

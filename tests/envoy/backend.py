@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import grpc
 
 from components.monitoring import METRICS_PATH
-from components.plan import GRPC_PORT, REST_PORT
+from components.server_spec import GRPC_PORT, REST_PORT
 
 POISON = b"poison"
 """A request with this in it is answered as by a broken instance, by every instance."""

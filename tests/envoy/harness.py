@@ -19,7 +19,8 @@ from pathlib import Path
 import grpc
 
 from components.front_end_plan import ListenPorts
-from components.plan import REST_PORT, Endpoint, FrontEndPlan, PoolPlan
+from components.plan import Endpoint, FrontEndPlan, PoolPlan
+from components.server_spec import REST_PORT
 from tests.envoy import stand_ins
 from tests.envoy.ground import ROOT, Ground, Said, envoy_command, run_script
 from tests.envoy.pools import ONE_POOL, SmallPool, front_end

@@ -18,7 +18,7 @@ from components.kubernetes_acceptance import settings_text
 from components.kubernetes_envoy import dynamic_files
 from components.kubernetes_plan import KubernetesPlan, make_kubernetes_plan
 from components.kubernetes_settings import KubernetesFrontEnd, KubernetesSettings
-from components.plan import GRPC_PORT, REST_PORT
+from components.server_spec import GRPC_PORT, REST_PORT
 from components.settings import STATUS_PORT
 from components.stack_file import load_stack_file
 from ops.api_keys import api_keys_text

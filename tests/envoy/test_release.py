@@ -12,7 +12,8 @@ import pytest
 from components.model_config import models_config
 from components.model_plan import ModelPlan
 from components.model_settings import VersionPolicy
-from components.plan import GRPC_PORT, REST_PORT, Endpoint
+from components.plan import Endpoint
+from components.server_spec import GRPC_PORT, REST_PORT
 from images.samples import MODEL, write_sample_models
 from images.simulator import simulator_binary
 from tests.envoy.harness import Site, site, wait_for

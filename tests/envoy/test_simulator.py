@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from components.monitoring import monitoring_config
-from components.plan import GRPC_PORT, REST_PORT, Endpoint
+from components.plan import Endpoint
+from components.server_spec import GRPC_PORT, REST_PORT
 from images.samples import MODEL, write_sample_models
 from images.simulator import simulator_binary
 from tests.envoy.harness import Site, site
