@@ -1,4 +1,4 @@
-"""A client at a constant rate: `python -m drills.load rest|grpc --port P --rate R --clients C --out FILE`.
+"""A client at a constant rate: `python -m drills.load rest|grpc --at HOST:PORT --rate R …`.
 
 Runs until SIGTERM, then writes one line for every request that it sent: when it was due, when it was sent and
 how long it took, in seconds (the machine's monotonic clock), how it ended, who served it, and which version
@@ -34,8 +34,8 @@ Ask = Callable[[], tuple[str, str, str]]
 class RestClient:
     """Keeps a connection for a hundred requests, then makes a new one: each way loses some in its own."""
 
-    def __init__(self, port: int, model: str, headers: dict[str, str], ca: bytes | None) -> None:
-        self._port = port
+    def __init__(self, at: str, model: str, headers: dict[str, str], ca: bytes | None) -> None:
+        self._at = at
         self._tls = ssl.create_default_context(cadata=ca.decode()) if ca else None
         self._path = f"/v1/models/{model}:predict"
         self._headers = headers
@@ -66,8 +66,8 @@ class RestClient:
 
     def _connect(self) -> http.client.HTTPConnection:
         if self._tls is None:
-            return http.client.HTTPConnection("127.0.0.1", self._port, timeout=_TIMEOUT_S)
-        return http.client.HTTPSConnection("127.0.0.1", self._port, timeout=_TIMEOUT_S, context=self._tls)
+            return http.client.HTTPConnection(self._at, timeout=_TIMEOUT_S)
+        return http.client.HTTPSConnection(self._at, timeout=_TIMEOUT_S, context=self._tls)
 
     def _close(self) -> None:
         if self._connection is not None:
@@ -78,7 +78,7 @@ class RestClient:
 class GrpcClient:
     """Keeps one channel, as clients do; the connection below it is the library's to make again."""
 
-    def __init__(self, port: int, model: str, headers: dict[str, str], ca: bytes | None) -> None:
+    def __init__(self, at: str, model: str, headers: dict[str, str], ca: bytes | None) -> None:
         request = message("PredictRequest")()
         request.model_spec.name = model
         tensor = request.inputs["x"]
@@ -89,11 +89,10 @@ class GrpcClient:
         self._metadata = tuple(headers.items())
         # Without a pool of its own every client of this process would share one connection.
         options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 1000)]
-        target = f"127.0.0.1:{port}"
         channel = (
-            grpc.secure_channel(target, grpc.ssl_channel_credentials(ca), options=options)
+            grpc.secure_channel(at, grpc.ssl_channel_credentials(ca), options=options)
             if ca
-            else grpc.insecure_channel(target, options=options)
+            else grpc.insecure_channel(at, options=options)
         )
         self._predict = channel.unary_unary(
             PREDICT,
@@ -168,7 +167,7 @@ def main(arguments: Sequence[str]) -> None:
     """The program."""
     parser = argparse.ArgumentParser()
     parser.add_argument("protocol", choices=("rest", "grpc"))
-    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--at", required=True, metavar="HOST:PORT")
     parser.add_argument("--rate", type=float, required=True)
     parser.add_argument("--clients", type=int, required=True)
     parser.add_argument("--at-least", type=int, default=0)
@@ -184,7 +183,7 @@ def main(arguments: Sequence[str]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    clients = [client(chosen.port, chosen.model, headers, ca) for _ in range(chosen.clients)]
+    clients = [client(chosen.at, chosen.model, headers, ca) for _ in range(chosen.clients)]
     requests = run(clients, chosen.rate, stop, chosen.at_least)
     chosen.out.write_text("".join(f"{request.line()}\n" for request in requests))
 

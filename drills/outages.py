@@ -6,8 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from drills.checks import addresses, answered_at_the_end, failing_after_s, healthy, no_change
+from drills.checks import (
+    addresses,
+    all_answered,
+    answered_at_the_end,
+    failing_after_s,
+    healthy,
+    no_change,
+)
 from drills.plays import ENOUGH, Play
+from drills.records import ANSWERED
 from drills.stage import Rate, Stage, Traffic
 from tests.integration.drill import wait_until
 
@@ -16,11 +24,51 @@ _BY_ITSELF_S = 20
 # From when the engine is there: containers start, models load, Envoy sees it.
 _BACK_WITHIN_S = 30
 _OBSERVED_S = 4
+_AWAY_S = 5
 
 
 def engine_restarted(stage: Stage) -> Traffic:
     """Everything stops and comes back by itself; what is asked for is that no operator is needed."""
     return _restarted(stage, power_cut=False)
+
+
+def engine_restarted_alone(stage: Stage) -> Traffic:
+    """With `live-restore` the containers run on while there is no engine; what led to them is asked, too."""
+    before = addresses(stage)
+    with stage.live_restore() as engine:
+        _wait_until_all_serve(stage)
+        began = _began(stage)
+        with (
+            stage.traffic(Rate(), at_least=ENOUGH, directly=True) as traffic,
+            stage.traffic(Rate(rest=30, grpc=30)) as led,
+        ):
+            time.sleep(2)
+            engine.restart_dockerd(away_s=_AWAY_S)
+            time.sleep(_OBSERVED_S)
+        assert _began(stage) == began
+        assert addresses(stage) == before
+        all_answered(traffic)
+        answered_at_the_end(led)
+        no_change(stage)
+    failed, all_led = sum(request.outcome != ANSWERED for request in led.all), len(led.all)
+    traffic.seen.append(
+        f"engine away for {_AWAY_S} s; on the loopback, by its own proxy, {failed} of {all_led} failed"
+    )
+    _wait_until_all_serve(stage)
+    return traffic
+
+
+def _wait_until_all_serve(stage: Stage) -> None:
+    stage.wait_healthy(0, 1, 2, 3)
+    wait_until(lambda: healthy(stage, stage.envoy), "the front end healthy")
+    time.sleep(_OBSERVED_S)  # until Envoy lets all of them in again
+
+
+def _began(stage: Stage) -> dict[str, str]:
+    """When what serves was started, by container."""
+    return {
+        name: stage.engine.run("inspect", "--format", "{{.State.StartedAt}}", name) for name in stage.serving
+    }
 
 
 def power_cut(stage: Stage) -> Traffic:
@@ -34,9 +82,7 @@ def _restarted(stage: Stage, *, power_cut: bool) -> Traffic:
         time.sleep(2)
         stage.restart_engine(power_cut=power_cut)
         started = time.monotonic()
-        stage.wait_healthy(0, 1, 2, 3)
-        wait_until(lambda: healthy(stage, stage.envoy), "the front end healthy")
-        time.sleep(_OBSERVED_S)
+        _wait_until_all_serve(stage)
     _is_as_before(stage, before, traffic, started)
     return traffic
 
@@ -104,6 +150,12 @@ _BACK = (
 )
 PLAYS = (
     Play(number=14, title="Engine restarted", holds=_BACK, run=engine_restarted),
+    Play(
+        number=23,
+        title="Engine restarted, with `live-restore`",
+        holds="no failed request at Envoy's own address; nothing restarts; `up --refresh` changes nothing",
+        run=engine_restarted_alone,
+    ),
     Play(number=19, title="Power cut", holds=_BACK, run=power_cut),
     Play(
         number=21,

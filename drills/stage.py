@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from components.front_end_plan import ListenPorts
 from drills.records import Request
 from images.build import ensure_images
 from images.samples import write_sample_models
@@ -151,18 +152,37 @@ class Stage(Drill):
         self.own.start()
 
     @contextmanager
+    def live_restore(self) -> Iterator[PrivateEngine]:
+        """The same engine with `live-restore`, whose containers run on without it; afterwards as before."""
+        lively = PrivateEngine(self.own.folder, options=["--live-restore=true"])
+        self.own.stop()
+        lively.start()
+        try:
+            yield lively
+        finally:
+            lively.stop()
+            self.own.start()
+
+    @contextmanager
     def traffic(
-        self, rate: Rate, headers: tuple[str, ...] = (), *, at_least: int = 0, ca: Path | None = None
+        self,
+        rate: Rate,
+        headers: tuple[str, ...] = (),
+        *,
+        at_least: int = 0,
+        ca: Path | None = None,
+        directly: bool = False,
     ) -> Iterator[Traffic]:
         """Clients over both protocols, from before to after, and until they have sent `at_least` in all.
 
-        With `ca`, certificates that they trust, they ask over TLS.
+        With `ca`, certificates that they trust, they ask over TLS. `directly`: at Envoy's own address, where
+        clients of other machines are led to; on the loopback a process of the engine stands between.
         """
         both = rate.rest + rate.grpc
-        front_end = self.config["front_end"]
+        rest, grpc = self._own_ports() if directly else self._published_ports()
         options = {
-            "rest": (front_end["rest_port"], rate.rest, rate.rest_clients),
-            "grpc": (front_end["grpc_port"], rate.grpc, rate.grpc_clients),
+            "rest": (rest, rate.rest, rate.rest_clients),
+            "grpc": (grpc, rate.grpc, rate.grpc_clients),
         }
         more = [*(f"--header={header}" for header in headers), *([f"--ca={ca}"] if ca else [])]
         made = Traffic()
@@ -188,11 +208,20 @@ class Stage(Drill):
         for protocol in running:
             made.requests[protocol] = [Request.of(line) for line in files[protocol].read_text().splitlines()]
 
+    def _published_ports(self) -> tuple[str, str]:
+        front_end = self.config["front_end"]
+        return f"127.0.0.1:{front_end['rest_port']}", f"127.0.0.1:{front_end['grpc_port']}"
+
+    def _own_ports(self) -> tuple[str, str]:
+        template = f'{{{{(index .NetworkSettings.Networks "{self.stack}-front").IPAddress}}}}'
+        address, ports = self.engine.run("inspect", "--format", template, self.envoy), ListenPorts()
+        return f"{address}:{ports.rest}", f"{address}:{ports.grpc}"
+
 
 def _client(
-    protocol: str, port: int, rate: float, clients: int, more: Sequence[str], out: Path, at_least: int
+    protocol: str, at: str, rate: float, clients: int, more: Sequence[str], out: Path, at_least: int
 ) -> "subprocess.Popen[str]":
-    options = {"port": port, "rate": rate, "clients": clients, "out": out, "at-least": at_least}
+    options = {"at": at, "rate": rate, "clients": clients, "out": out, "at-least": at_least}
     return subprocess.Popen(
         [
             *(sys.executable, "-m", "drills.load", protocol),

@@ -85,18 +85,29 @@ class PrivateEngine:
         self._require()
         self.stop()
         self._prepare()
-        env = firewall.system_env()
-        env["PATH"] = f"{self._bin}:{env['PATH']}"
         # dockerd would otherwise use the system's containerd, and share a namespace with the system's engine.
-        self._containerd.start(self._containerd_arguments(), env)
+        self._containerd.start(self._containerd_arguments(), self._env())
         if not self._wait(lambda: _connects(self._containerd_socket), self._containerd, 30):
             self._fail(self._containerd)
+        self._start_dockerd()
+        (self.folder / "docker-host").write_text(f"{self.docker_host}\n")
+
+    def restart_dockerd(self, *, away_s: float = 0) -> None:
+        """Stop dockerd alone, and start it again; with `--live-restore=true` its containers run on."""
+        self.dockerd.stop(grace_s=40)
+        time.sleep(away_s)
+        self._start_dockerd()
+
+    def _start_dockerd(self) -> None:
         with firewall.others_kept():
-            self.dockerd.start(self._dockerd_arguments(), env)
+            self.dockerd.start(self._dockerd_arguments(), self._env())
             started = self._wait(self.answers, self.dockerd, 60)
         if not started:
             self._fail(self.dockerd)
-        (self.folder / "docker-host").write_text(f"{self.docker_host}\n")
+
+    def _env(self) -> dict[str, str]:
+        env = firewall.system_env()
+        return {**env, "PATH": f"{self._bin}:{env['PATH']}"}
 
     def stop(self) -> None:
         """Stop it, with its containers; its data stays. Does nothing where it does not run."""

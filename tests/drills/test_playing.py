@@ -114,5 +114,5 @@ def test_drills_are_chosen_by_number_and_an_unknown_one_is_refused(
 
 def test_every_drill_has_a_number_of_its_own_and_what_takes_the_stack_away_comes_last() -> None:
     numbers = [play.number for play in playing.PLAYS]
-    assert sorted(numbers) == list(range(1, 23))
+    assert sorted(numbers) == list(range(1, 24))
     assert numbers[-1] == 18
