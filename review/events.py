@@ -1,5 +1,6 @@
 """Reads what a preview told: its steps, what policies said, and a state in which all of it were made."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -10,6 +11,10 @@ Event = Mapping[str, Value]
 
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 """How Pulumi writes a value that is known only once the resource exists."""
+_BLANK = "[secret]"
+"""How it shows one that is secret."""
+_SEALED = "4dabf18193072939515e22adb298388d"
+"""The key by which an object is known to hold a secret."""
 MADE = "made"
 """What stands in for such a value in the state of a stack that nobody deployed."""
 _OPERATIONS = ("create", "update", "replace", "delete")
@@ -127,19 +132,51 @@ def name_of(urn: str) -> str:
     return urn.rpartition("::")[2]
 
 
-def deployment(document: Mapping[str, Value], events: Iterable[Event]) -> dict[str, Value]:
+def deployment(
+    document: Mapping[str, Value], events: Iterable[Event], plan: Mapping[str, Value]
+) -> dict[str, Value]:
     """A state, for `pulumi stack import`, in which all that a preview from nothing planned is made.
 
     `document` is what `--json` printed, `events` the same run's log: only that one has the planned outputs,
-    with the provider's own defaults, without which each later preview would find something to change.
+    with the provider's own defaults, without which each later preview would find something to change. Neither
+    has what is secret; `plan` does, which `--save-plan --show-secrets` wrote.
     """
+    goals = {urn: one.get("goal") or {} for urn, one in plan.get("resourcePlans", {}).items()}
+    inputs = {urn: goal.get("inputDiff", {}).get("adds") or {} for urn, goal in goals.items()}
     outputs: dict[str, Value] = {}
     for event in events:
         if told := event.get("resOutputsEvent", {}).get("metadata"):
             outputs[told["urn"]] = (told.get("new") or {}).get("outputs") or {}
-    resources = [_resource(step["newState"], outputs) for step in document["steps"] if "newState" in step]
+    states = [step["newState"] for step in document["steps"] if "newState" in step]
+    resources = [_resource(_revealed(state, inputs), outputs) for state in states]
     manifest = {"time": "2000-01-01T00:00:00Z", "magic": "", "version": ""}
     return {"version": 3, "deployment": {"manifest": manifest, "resources": resources}}
+
+
+def _revealed(state: Mapping[str, Value], inputs: Mapping[str, Value]) -> Mapping[str, Value]:
+    """A planned state with the values of its secret inputs, as if nobody had called them secret."""
+    given, known = state.get("inputs") or {}, inputs.get(state["urn"], {})
+    shown = {name: _opened(known[name]) if _hides(value) else value for name, value in given.items()}
+    return {**state, "inputs": shown}
+
+
+def _hides(value: Value) -> bool:
+    """Whether anything in it is blanked out."""
+    if isinstance(value, Mapping):
+        return any(_hides(child) for child in value.values())
+    if isinstance(value, list):
+        return any(_hides(child) for child in value)
+    return bool(value == _BLANK)
+
+
+def _opened(value: Value) -> Value:
+    if isinstance(value, Mapping):
+        if _SEALED in value:
+            return json.loads(value["plaintext"])
+        return {name: _opened(child) for name, child in value.items()}
+    if isinstance(value, list):
+        return [_opened(child) for child in value]
+    return value
 
 
 def _resource(planned: Mapping[str, Value], outputs: Mapping[str, Value]) -> dict[str, Value]:
@@ -150,7 +187,8 @@ def _resource(planned: Mapping[str, Value], outputs: Mapping[str, Value]) -> dic
     state["id"] = MADE
     planned_outputs = outputs.get(planned["urn"], {})
     # An empty list that was given is planned as unknown: an engine could have filled it in.
-    given = {name: value for name, value in _inputs(planned).items() if planned_outputs.get(name) == UNKNOWN}
+    unseen = {name for name, value in planned_outputs.items() if value == UNKNOWN or _hides(value)}
+    given = {name: value for name, value in _inputs(planned).items() if name in unseen}
     state["outputs"] = _made("outputs", {**planned_outputs, **given})
     if "provider" in state:
         state["provider"] = f"{planned['provider'].rpartition('::')[0]}::{MADE}"

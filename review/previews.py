@@ -31,11 +31,12 @@ _STAND_IN = "\n-----BEGIN STAND-IN-----"
 
 @dataclass(frozen=True)
 class Preview:
-    """How a preview ended, what it told (`events`), and what `--json` printed of it."""
+    """How a preview ended, what it told (`events`), what `--json` printed, and the plan that it saved."""
 
     code: int
     events: Sequence[Event]
     document: Mapping[str, Value]
+    plan: Mapping[str, Value]
     said: str
 
     @property
@@ -59,6 +60,7 @@ class Bench:
             "PULUMI_CONFIG_PASSPHRASE": "none",
             "PULUMI_SKIP_UPDATE_CHECK": "true",
             "PULUMI_DEBUG_COMMANDS": "true",  # for --event-log
+            "PULUMI_EXPERIMENTAL": "true",  # for --save-plan
             "DOCKER_HOST": "unix:///nonexistent/docker.sock",
         }
         self._runs = 0
@@ -66,7 +68,7 @@ class Bench:
     def preview(self, tree: Tree, file: StackFile, *options: str) -> Preview:
         """`pulumi preview` of a tree's stack against what the state holds."""
         self._runs += 1
-        config, log = self._folder / f"{self._runs}.yaml", self._folder / f"{self._runs}.jsonl"
+        config, log, plan = (self._folder / f"{self._runs}.{kind}" for kind in ("yaml", "jsonl", "plan"))
         self._configure(tree, file, config)
         done = self._run(
             tree.folder,
@@ -74,6 +76,9 @@ class Bench:
             "--json",
             "--event-log",
             str(log),
+            "--save-plan",
+            str(plan),
+            "--show-secrets",  # in the plan: they are stand-ins
             "--stack",
             self._stack,
             "--config-file",
@@ -85,14 +90,20 @@ class Bench:
             document = json.loads(done.stdout)
         except ValueError:
             document = {}
-        return Preview(done.returncode, [json.loads(line) for line in lines], document, done.stderr.strip())
+        return Preview(
+            done.returncode,
+            [json.loads(line) for line in lines],
+            document,
+            json.loads(plan.read_text()) if plan.exists() else {},
+            done.stderr.strip(),
+        )
 
     def pretend(self, preview: Preview, rename: tuple[str, str]) -> None:
         """Make the state what it would be had all of a preview from nothing been deployed.
 
         `rename` is the folder that its paths begin with, and the one that they begin with in the other tree.
         """
-        text = json.dumps(deployment(preview.document, preview.events)).replace(*rename)
+        text = json.dumps(deployment(preview.document, preview.events, preview.plan)).replace(*rename)
         state = self._folder / "deployment.json"
         state.write_text(text)
         self._must("stack", "import", "--stack", self._stack, "--file", str(state))

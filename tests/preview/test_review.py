@@ -66,13 +66,15 @@ def done(found: list[Step]) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory, toolchain: Toolchain) -> dict[str, Outcome]:
     folder = tmp_path_factory.mktemp("review")
-    base = {name: one_node() for name in ("same", "memory", "fewer", "subnet", "gone")}
+    secretive = changed(one_node(), "front_end", {"tls": {}})
+    base = {name: one_node() for name in ("same", "memory", "fewer", "subnet", "gone")} | {"tls": secretive}
     head = {
         "same": one_node(),
         "memory": changed(one_node(), "pools[0].memory.container_mib", 90000),
         "fewer": changed(one_node(), "pools[0].slots[0].gpus", [0, 1, 2]),
         "subnet": changed(one_node(), "nodes[0].subnet", "172.29.81.0/24"),
         "new": one_node(),
+        "tls": changed(secretive, "pools[0].memory.container_mib", 90000),
         "broken": changed(one_node(), "pools[0].batching.max_batch_size", 31),
     }
     found = compare(tree(folder / "head", head), tree(folder / "base", base), folder / "stacks", toolchain)
@@ -89,6 +91,11 @@ def test_memory_changes_in_place_and_the_report_says_so(outcomes: dict[str, Outc
     assert "| memory | - | 4 | - | - | 1 rules: ok |" in text
     assert "in place: pool main on gpu-01 goes on serving" in text
     assert "`memory`: `98304` → `90000`" in text
+
+
+def test_what_is_secret_and_the_same_in_both_is_no_change(outcomes: dict[str, Outcome]) -> None:
+    assert outcomes["tls"].ok
+    assert done(list(outcomes["tls"].steps)) == {f"gpu-01-gpu{gpu}-server": "updated" for gpu in range(4)}
 
 
 def test_a_slot_less_takes_one_container_away_and_says_what_is_left(outcomes: dict[str, Outcome]) -> None:

@@ -236,7 +236,7 @@ def test_a_state_as_if_made_has_ids_outputs_and_no_unknown() -> None:
     planned = {"name": "a", "envs": UNKNOWN, "bridge": UNKNOWN, "networkDatas": UNKNOWN, "tty": False}
     told = event("resOutputsEvent", metadata={"urn": "urn::a", "new": {"outputs": planned}})
     document = {"steps": [{"newState": provider}, {"newState": container}]}
-    state = deployment(document, [told])
+    state = deployment(document, [told], {})
     [_, made] = state["deployment"]["resources"]
     assert UNKNOWN not in str(state)
     assert (made["id"], made["provider"]) == (MADE, f"urn::p::{MADE}")
@@ -247,6 +247,23 @@ def test_a_state_as_if_made_has_ids_outputs_and_no_unknown() -> None:
     }
     assert len(made["outputs"]["networkDatas"]) == 1
     assert "sourcePosition" not in made
+
+
+def test_in_a_state_as_if_made_what_is_secret_has_the_value_that_the_saved_plan_has() -> None:
+    sealed = "4dabf18193072939515e22adb298388d"
+    inputs = {"uploads": "[secret]", "envs": [{sealed: "1b47", "ciphertext": "[secret]"}, "A=1"], "name": "a"}
+    container = {"urn": "urn::a", "custom": True, "type": CONTAINER, "inputs": inputs}
+    outputs = {"uploads": {sealed: "1b47", "ciphertext": "[secret]"}, "envs": "[secret]", "name": "a"}
+    told = event("resOutputsEvent", metadata={"urn": "urn::a", "new": {"outputs": outputs}})
+    known = {
+        "uploads": {sealed: "1b47", "plaintext": '[{"file": "/key"}]'},
+        "envs": [{sealed: "1b47", "plaintext": '"B=2"'}, "A=1"],
+        "name": "a",
+    }
+    plan = {"resourcePlans": {"urn::a": {"goal": {"inputDiff": {"adds": known}}}}}
+    [made] = deployment({"steps": [{"newState": container}]}, [told], plan)["deployment"]["resources"]
+    plain = {"uploads": [{"file": "/key"}], "envs": ["B=2", "A=1"], "name": "a"}
+    assert (made["inputs"], made["outputs"]) == (plain, plain)
 
 
 def test_a_file_of_another_stack_or_of_the_docs_concerns_no_stack() -> None:
