@@ -97,15 +97,14 @@ def certificate_rotated(stage: Stage) -> Traffic:
     """Another certificate and key; clients make new connections all the time."""
     stage.config["front_end"]["tls"] = {}
     stage.write()
-    _set_certificate(stage, "first")
+    set_certificate(stage, "first")
     stage.apply()
     before = stage.serving
-    trusted = stage.folder / "trusted.pem"
-    trusted.write_text("".join(stand_ins.certificate(name)[0] for name in ("first", "second")))
+    trusted = both_certificates(stage)
     with stage.traffic(Rate(), at_least=ENOUGH, ca=trusted) as traffic:
         time.sleep(2)
         assert _shown(stage, trusted) == stand_ins.certificate("first")[0]
-        _set_certificate(stage, "second")
+        set_certificate(stage, "second")
         stage.apply()
         wait_until(lambda: _shown(stage, trusted) == stand_ins.certificate("second")[0], "the second one")
     all_answered(traffic)
@@ -113,7 +112,15 @@ def certificate_rotated(stage: Stage) -> Traffic:
     return traffic
 
 
-def _set_certificate(stage: Stage, name: str) -> None:
+def both_certificates(stage: Stage) -> Path:
+    """A file that clients trust."""
+    trusted = stage.folder / "trusted.pem"
+    trusted.write_text("".join(stand_ins.certificate(name)[0] for name in ("first", "second")))
+    return trusted
+
+
+def set_certificate(stage: Stage, name: str) -> None:
+    """Put a certificate of the tests and its key into the stack file, which is written before."""
     values = zip(("tls_certificate", "tls_private_key"), stand_ins.certificate(name), strict=True)
     for key, value in values:
         stage.project.pulumi("config", "set", "--secret", "--stack", stage.stack, key, given=value)

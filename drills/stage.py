@@ -263,7 +263,8 @@ def _config(models: Path, engine: DockerCli) -> Config:
     paced = variant(engine, SERVER_IMAGE, "paced", f"SIM_BASE_MS={_BASE_MS}")
     config["images"] = {**config["images"], "server": paced}
     [node], [pool] = config["nodes"], config["pools"]
-    # A fifth one, for what is beside the pool.
+    # A fifth GPU, and memory for its instance: for what is beside the pool.
+    node["memory_mib"] += 1024
     node["gpus"].append({**node["gpus"][3], "index": 4, "uuid": "GPU-00000000-0000-4000-8000-000000000004"})
     pool["batching"]["batch_timeout_micros"] = 1000
     pool["models_folder"] = str(models)
