@@ -4,14 +4,14 @@ What is done is in the stack file (`pools[].release`), and every step is an `up`
 whatever ends this program, the next one finds out where it was.
 """
 
-import argparse
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NoReturn
+from typing import Literal
 
 from ops import docker_host, nodes, policy, release_file, setup, up
+from ops.arguments import Parser
 from ops.errors import UserError
 from ops.hosts import Host
 from ops.labels import filters
@@ -38,10 +38,10 @@ class _Options:
     status: bool
     max_failed: float | None
 
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}\n{self.format_usage().strip()}")
+    @property
+    def asks_nobody(self) -> bool:
+        """Whether it goes on by itself after each pause."""
+        return self.yes or self.pause is not None
 
 
 def release(stack: str, arguments: Sequence[str]) -> int:
@@ -65,7 +65,7 @@ def release(stack: str, arguments: Sequence[str]) -> int:
 
 
 def _options(arguments: Sequence[str]) -> _Options:
-    parser = _Parser(prog="make release ARGS=…", add_help=False)
+    parser = Parser(prog="make release ARGS=…", add_help=False)
     parser.add_argument("pool")
     parser.add_argument("--to", type=int, metavar="VERSION")
     parser.add_argument("--model")
@@ -77,6 +77,8 @@ def _options(arguments: Sequence[str]) -> _Options:
     options = _Options(**vars(parser.parse_args(list(arguments))))
     if options.step < 1:
         parser.error(f"--step {options.step}: at least 1 GPU a step")
+    if options.max_failed is not None and not options.asks_nobody:
+        parser.error("--max-failed: is looked at in the pauses between steps: add --pause SECONDS")
     return options
 
 
@@ -140,8 +142,8 @@ def _must_be_as_written(stack: str, pool: Pool, version: int, folders: Sequence[
     if lacking:
         raise UserError("\n".join([*lacking, "Nothing was changed."]))
     note("Is there anything else to change? (`preview --expect-no-changes`)")
-    code, said = pulumi.heard("preview", "--expect-no-changes", "--color", "never", *options)
-    if code != 0:
+    changes, said = pulumi.changes(*options)
+    if changes:
         raise UserError(
             f"stack {stack} is not what its file says, and other changes must not ride along: "
             f"`make up` first. Nothing was changed.\n{said[-_MOST_CHARACTERS:]}"
@@ -175,7 +177,7 @@ def _go_on(stack: str, options: _Options) -> int:
         if under_way.moved > 0:
             choice = _choose(stack, pool, under_way, options)
             if choice == "abort":
-                return _abort(stack, pool, options) or (1 if options.yes else 0)
+                return _abort(stack, pool, options) or (1 if options.asks_nobody else 0)
             if choice == "stay":
                 _print_ways(stack, pool, under_way, "It stays like this.")
                 return 0
@@ -226,7 +228,7 @@ def _up(stack: str, options: _Options) -> int:
 def _choose(stack: str, pool: Pool, under_way: Release, options: _Options) -> _Choice:
     """What the person says between two steps; without one, on after the pause."""
     try:
-        if options.yes or options.pause is not None:
+        if options.asks_nobody:
             return _watch(stack, pool, under_way, options)
         left = [name for name, _ in pool.instances[under_way.moved :][: options.step]]
         print(f"\n{_moved(pool, under_way)} serve version {under_way.version} now; next: {', '.join(left)}.")
@@ -242,7 +244,10 @@ def _choose(stack: str, pool: Pool, under_way: Release, options: _Options) -> _C
 
 
 def _watch(stack: str, pool: Pool, under_way: Release, options: _Options) -> _Choice:
-    """Wait for the pause to end; abort where too many answers of the new version are errors."""
+    """Wait for the pause to end; abort where too many answers of the new version are errors.
+
+    So do servers that cannot say at the pause's end how many were: nobody knows how the new version does.
+    """
     pause = _PAUSE_S if options.pause is None else options.pause
     note(
         f"{_moved(pool, under_way)} serve version {under_way.version}; next step in {pause} s (Ctrl-C: stay)"
@@ -250,14 +255,17 @@ def _watch(stack: str, pool: Pool, under_way: Release, options: _Options) -> _Ch
     hosts, moved = _hosts(stack), pool.instances[: under_way.moved]
     ends = time.monotonic() + pause
     while True:
+        left = ends - time.monotonic()
         if options.max_failed is not None:
-            given = sum(
-                (answers(hosts[node], f"{stack}.{name}", under_way.model) for name, node in moved), Answers()
-            )
+            said = {name: answers(hosts[node], f"{stack}.{name}", under_way.model) for name, node in moved}
+            given = sum((one for one in said.values() if one is not None), Answers())
             if given.failed_percent > options.max_failed:
                 note(f"{given}: more than {options.max_failed:g} %, so all are moved back")
                 return "abort"
-        left = ends - time.monotonic()
+            silent = [name for name, one in said.items() if one is None]
+            if silent and left <= 0:
+                note(f"{', '.join(silent)} cannot be asked how many answers failed, so all are moved back")
+                return "abort"
         if left <= 0:
             return "on"
         time.sleep(min(left, _LOOK_S))

@@ -35,10 +35,10 @@ class Answers:
         return 100 * self.failed / self.all if self.all else 0.0
 
 
-def answers(host: Host, container: str, model: str) -> Answers:
-    """What an instance counts for a model, health checks among it; nothing where it cannot be asked."""
+def answers(host: Host, container: str, model: str) -> Answers | None:
+    """What an instance counts for a model, health checks among it; None where it cannot be asked."""
     page = host.docker("exec", container, "/bin/bash", "-c", _ASK)
-    return counted(page.stdout, model) if page.code == 0 else Answers()
+    return counted(page.stdout, model) if page.code == 0 else None
 
 
 def counted(page: str, model: str) -> Answers:

@@ -1,6 +1,6 @@
 """The stack file of a release: what it says, and the edits of `make release`; comments and layout stay.
 
-`read` and `write` can be called without the virtual environment, in which they have the file read
+`read` and what edits can be called without the virtual environment, in which they have the file read
 (`.venv/bin/python -m ops.release_file STACK read`).
 """
 

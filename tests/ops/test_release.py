@@ -46,7 +46,7 @@ class World:
     ups: list[str] = field(default_factory=list)
     """The stack file's line of the release at each `up`."""
     fails_at: int | None = None
-    preview: tuple[int, str] = (0, "")
+    preview: tuple[bool, str] = (False, "")
     node: Node = field(default_factory=lambda: Node("default"))
 
     def run(self, arguments: str) -> int:
@@ -82,8 +82,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
     class Pulumi:
         @staticmethod
-        def heard(*arguments: str) -> tuple[int, str]:
-            assert arguments[:2] == ("preview", "--expect-no-changes")
+        def changes(*options: str) -> tuple[bool, str]:
+            assert options == ()
             return made.preview
 
     monkeypatch.setattr(release_file, "_in_environment", in_environment)
@@ -161,9 +161,26 @@ def test_errors_of_the_new_version_move_it_back(world: World, monkeypatch: pytes
     assert world.file.read_text() == again != before
 
 
+def test_a_new_version_that_cannot_be_asked_is_moved_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release, "answers", lambda *_: None)
+    assert world.run("main --to 2 --yes --pause 0 --max-failed 50") == 1
+    assert world.ups == ["0", "1", "0", "-"]
+
+
+def test_an_error_that_nobody_was_asked_about_is_one_without_yes_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release, "answers", lambda *_: Answers(10, 10))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    assert world.run("main --to 2 --pause 0 --max-failed 50") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ("main --to 2 --max-failed 1", "--max-failed: is looked at in the pauses between steps"),
         ("nobody --to 2 --yes", "nobody: no such pool in stack local; there are main"),
         ("main --to 1 --yes", f"pool main serves version 1 of {MODEL} already"),
         ("main --to 2 --model bert --yes", f"--model bert: no model of pool main; accepted: {MODEL}"),
@@ -184,7 +201,7 @@ def test_what_cannot_be_begun_is_refused_with_the_reason(world: World, arguments
 
 
 def test_other_changes_do_not_ride_along(world: World) -> None:
-    world.preview = (255, "~ Container replaced: batching")
+    world.preview = (True, "~ Container replaced: batching")
     with pytest.raises(
         UserError, match=r"(?s)other changes must not ride along.*Container replaced: batching"
     ):
