@@ -63,6 +63,20 @@ def rollout_labels(pool: Pool) -> dict[str, str]:
     return {"max-unavailable": str(pool.max_unavailable)} if pool.max_unavailable > 1 else {}
 
 
+def helping_labels(pool: Pool, pools: Sequence[Pool]) -> dict[str, str]:
+    """That a pool never takes over from another one, as a short label: `helps: mirror`.
+
+    It gets a share of that one's requests; a standby does take over.
+    """
+    said = [
+        setting.partition(".")[0].partition("[")[0]
+        for one in pools
+        for setting, name in one.traffic.helpers
+        if name == pool.name
+    ]
+    return {"helps": said[0]} if said and "standby" not in said else {}
+
+
 def _served(pool: Pool, models: Sequence[str]) -> dict[str, str]:
     if pool.models_folder:
         return {"models-folder": pool.models_folder}

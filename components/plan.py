@@ -13,7 +13,7 @@ from components.config_plan import ConfigPlan, config_plan, config_volume, front
 from components.drain_plan import DrainPlan, drain_plan, drained
 from components.facts import server_version
 from components.front_end_plan import Endpoint, FrontEndPlan, PoolPlan
-from components.labels import instance_labels, labels, node_facts, rollout_labels
+from components.labels import helping_labels, instance_labels, labels, node_facts, rollout_labels
 from components.model_plan import models_of
 from components.model_sizes import size_labels, smallest
 from components.node_settings import Node
@@ -290,7 +290,9 @@ class _Builder:
                 former=(self.former_nodes[node.name], pool.renamed_from or pool.name),
                 address=places[pool.name],
                 image=self.settings.images.server,
-                told=size_labels(pool, smallest(slots)) | rollout_labels(pool),
+                told=size_labels(pool, smallest(slots))
+                | rollout_labels(pool)
+                | helping_labels(pool, self.settings.pools),
             )
 
     def _front_end(

@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from components.errors import Problem
+from components.labels import helping_labels
 from components.placement_rules import placements
-from components.pool_settings import Pool
+from components.pool_settings import Pool, leading_pools
 from components.settings import Settings
 from components.slots import slots_of
 
@@ -79,11 +80,14 @@ def keys_travel_encrypted(settings: Settings) -> Iterator[Problem]:
     """Whoever listens has the key or the token that a client shows in the open."""
     front_end = settings.front_end
     encrypted = front_end.tls is not None or getattr(front_end, "tls_secret", None) is not None
-    if front_end.auth is not None and not encrypted and not front_end.auth.tls_in_front:
+    keys_secret = getattr(front_end, "api_keys_secret", None) is not None
+    asked = front_end.auth is not None or keys_secret
+    if asked and not encrypted and not front_end.given_up:
         name = "tls_secret" if settings.target == "kubernetes" else "tls"
+        shown, way_out = ("api_keys_secret", "") if keys_secret else ("auth", "auth.")
         message = (
-            "is required in prod with front_end.auth: keys and tokens would travel in the open; or set "
-            "auth.tls_in_front: true where something before the front end speaks TLS"
+            f"is required in prod with front_end.{shown}: keys and tokens would travel in the open; or set "
+            f"{way_out}tls_in_front: true where something before the front end speaks TLS"
         )
         yield Problem(f"front_end.{name}", message)
 
@@ -113,9 +117,16 @@ def batches_wait_for_company(settings: Settings) -> Iterator[Problem]:
 
 
 def models_outlive_a_replacement(settings: Settings) -> Iterator[Problem]:
-    """While the one instance of a model is replaced, nobody serves it."""
+    """While the one instance of a model is replaced, nobody serves it, unless a standby takes over.
+
+    Pools for hot requests and canaries hand theirs to the pool that they help, not the other way; what a
+    mirror answers nobody reads.
+    """
     count: Counter[str] = Counter()
+    judged = {pool.name for pool in leading_pools(settings.pools)}
     for pool in settings.pools:
+        if helping_labels(pool, settings.pools):
+            continue
         for model in pool.models:
             count.update(dict.fromkeys(model.served_names, _fewest(pool)))
     may_be_down = {
@@ -125,6 +136,7 @@ def models_outlive_a_replacement(settings: Settings) -> Iterator[Problem]:
     for p, pool in enumerate(settings.pools):
         names = [name for model in pool.models for name in model.served_names]
         alone = [name for name in names if count[name] < 2 and name not in may_be_down | told]
+        alone = alone if pool.name in judged else []
         told.update(alone)
         if alone:
             message = (

@@ -11,7 +11,6 @@ from pack.resource import Resource
 
 LABEL = "tf-serving."
 Role = Literal["server", "front-end", "publisher", "other"]
-_ONE_SHOTS = ("publisher", "acceptance", "drain")  # what does its work and ends, by its label
 _SERVER = "tensorflow_model_server"
 _ONE_SHOTS = ("publisher", "acceptance", "drain")
 """Roles of containers that do one thing and end."""

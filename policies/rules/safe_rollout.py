@@ -12,6 +12,8 @@ from pack.workload import Workload
 NAME = "safe-rollout"
 _PLAIN = "give it as a plain value"
 _LEAST = 2.0
+# What `helps` says of a pool that never takes over; a standby does.
+_SHARES = ("canary", "dedicated", "mirror")
 _SINGLE = "the label tf-serving.single: 'true' (`single` of a pool) says that it may be down"
 
 
@@ -65,6 +67,17 @@ def _most_at_once(stack: Stack, pool: str) -> int:
     """How many of a pool may be away at once, as the label of what publishes its files says."""
     labels = (one.label("max-unavailable") for one in stack.workloads if f"pool {one.label('pool')}" == pool)
     return max((int(said) for said in labels if said and said.isdecimal()), default=1)
+
+
+def _takes_over(stack: Stack, server: Workload) -> bool:
+    """Whether it serves a model where others are away: not where it gets a share of another pool's requests.
+
+    The label that says so is on what publishes the pool's files, or on the server itself.
+    """
+    pool = server.label("pool")
+    said = [server.label("helps")]
+    said += [one.label("helps") for one in stack.workloads if pool and one.label("pool") == pool]
+    return not any(one in _SHARES for one in said)
 
 
 def _pools(stack: Stack, servers: list[Workload]) -> Mapping[str, list[Workload]]:
@@ -184,7 +197,13 @@ def _one_stays(stack: Stack, least: int) -> Iterator[Finding]:
     of_model: dict[str, list[Workload]] = defaultdict(list)
     count: dict[str, int] = defaultdict(int)
     scalers = {one.target: one for each in stack.resources if (one := autoscaler(each)) is not None}
+    pools: dict[str, bool] = {}
     for server in stack.servers:
+        pool = server.label("pool") or server.urn
+        if pool not in pools:
+            pools[pool] = _takes_over(stack, server)
+        if not pools[pool]:
+            continue
         scale = rollout(server.resource)
         scaler = scalers.get((scale.kind, scale.name)) if scale else None
         for model in served(stack, server):
@@ -218,6 +237,8 @@ RULES = (
             "https://github.com/kserve/kserve/issues/4618",
         ),
         exempt=(
+            "What only gets a share of another pool's requests says so (`tf-serving.helps: canary`, "
+            "`dedicated` or `mirror`, on what publishes its files or on itself) and is not counted. "
             "Several at a time by `tf-serving.max-unavailable: '2'` on what publishes the pool's files. "
             "A front end by the label `tf-serving.exempt: safe-rollout`; a model with one instance by "
             "`tf-serving.single: 'true'` on it. A surge is accepted where the label `tf-serving.pool-gpus` "

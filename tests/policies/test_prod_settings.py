@@ -52,6 +52,13 @@ def _one_pool_more() -> Config:
     return changed(config, "pools[1]", second | {"models": [{"name": "bert", "path": "/srv/models/bert"}]})
 
 
+def _helped(gpus: list[int], traffic: Config) -> Config:
+    """`main` on these GPUs, and a pool `trial` of one instance that serves the same."""
+    config = changed(one_node(), f"{POOL}.slots[0].gpus", gpus)
+    trial = {**config["pools"][0], "name": "trial", "slots": [{"node": "gpu-01", "gpus": [3]}]}
+    return changed(changed(config, "pools[1]", trial), f"{POOL}.traffic", traffic)
+
+
 def _without_cpus(**pool: object) -> Config:
     config = one_node()
     for gpu in range(4):
@@ -124,6 +131,12 @@ ROWS = [
         rule="credentials-need-tls",
         what="tokens in the open on a cluster",
         stack=_on_a_cluster("front_end", {"auth": TOKENS}),
+        told_at="front_end.tls_secret",
+    ),
+    Row(
+        rule="credentials-need-tls",
+        what="keys in the open on a cluster",
+        stack=_on_a_cluster("front_end", {"api_keys_secret": "keys"}),
         told_at="front_end.tls_secret",
     ),
     Row(
@@ -203,6 +216,12 @@ ROWS = [
         what="one instance of a model",
         stack=_one_pool_more(),
         told_at="pools[1].single",
+    ),
+    Row(
+        rule="safe-rollout",
+        what="one instance of a model beside a mirror",
+        stack=_helped([0], {"mirror": {"pool": "trial", "percent": 100}}),
+        told_at=f"{POOL}.single",
     ),
     Row(
         rule="safe-rollout",
@@ -313,6 +332,8 @@ GOOD = {
     "faster form": stacks.optimized("fp16"),
     "threads for CPUs": _without_cpus(threads={"intra_op": 4, "inter_op": 2}),
     "one of a model": changed(_one_pool_more(), "pools[1].single", True),
+    "a canary of one": _helped([0, 1, 2], {"canary": {"pool": "trial", "percent": 5}}),
+    "a standby of one": _helped([0], {"standby": {"pool": "trial"}}),
     "a folder of models": changed(
         changed(one_node(), f"{POOL}.models_folder", "/srv/models"),
         f"{POOL}.models[1]",
@@ -321,6 +342,12 @@ GOOD = {
     "tokens behind TLS": changed(one_node(), "front_end", {"auth": TOKENS | {"tls_in_front": True}}),
     "pods": kubernetes_stacks.four_gpus(),
     "pods with tokens behind TLS": _on_a_cluster("front_end", {"auth": TOKENS | {"tls_in_front": True}}),
+    "pods with keys behind TLS": _on_a_cluster(
+        "front_end", {"api_keys_secret": "keys", "tls_in_front": True}
+    ),
+    "pods with keys and TLS": _on_a_cluster(
+        "front_end", {"api_keys_secret": "keys", "tls_secret": "serving-tls"}
+    ),
     "pods with tokens and TLS": _on_a_cluster("front_end", {"auth": TOKENS, "tls_secret": "serving-tls"}),
     "pods with two GPUs": _many_gpus(),
     "pods of models in an image": _on_a_cluster(f"{POOL}.model_volume", {"image": "models:7.0.0"}),

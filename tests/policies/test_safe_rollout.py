@@ -144,6 +144,18 @@ def test_a_model_is_kept_by_another_pool_that_serves_it() -> None:
     assert judged(server(), server(1).labelled(pool="trial")) == ""
 
 
+@pytest.mark.parametrize("helps", ["mirror", "canary", "dedicated"])
+def test_a_pool_that_only_gets_a_share_of_the_requests_keeps_no_model_and_needs_no_second_instance(
+    helps: str,
+) -> None:
+    trial = server(1).labelled(pool="trial")
+    told = publisher().labelled(pool="trial", helps=helps)
+    for one in ((server(), trial, told), (server(), trial.labelled(helps=helps))):
+        assert "gpu0: instances: 1 of resnet50" in judged(*one)
+    assert judged(*chain(2), server(2).labelled(pool="trial"), told) == ""
+    assert judged(server(), trial, publisher().labelled(pool="trial", helps="standby")) == ""
+
+
 @pytest.mark.parametrize(
     ("strategy", "said"),
     [

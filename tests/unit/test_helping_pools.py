@@ -104,6 +104,7 @@ def test_a_standby_may_stand_by_for_two_pools_and_a_dedicated_pool_may_not() -> 
     third |= {"models": [config["pools"][0]["models"][0], bert], "traffic": {}}
     config["pools"].append(third)
     assert not stacks.problems(config)
+    config["pools"][1]["single"] = True
     for p in (0, 1):
         hot = {"pool": "third", "models": [config["pools"][p]["models"][0]["name"]]}
         config["pools"][p]["traffic"] = {"dedicated": [hot]}
