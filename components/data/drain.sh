@@ -204,7 +204,12 @@ read_settings() {
 wait_for_the_one_before() {
     local until=$((SECONDS + before_s))
     [[ $before != - ]] || return 0
-    while write_marks && hosts && is "$before" /; do
+    while :; do
+        if ! write_marks || ! ask_hosts; then
+            echo "Envoy does not say whether it sends to $before again; going on all the same"
+            return 0
+        fi
+        is "$before" / || return 0
         ((SECONDS < until)) || { echo "Envoy does not send to $before again; going on all the same"; return 0; }
         sleep 0.3
     done
@@ -212,16 +217,21 @@ wait_for_the_one_before() {
 
 # wait_until_idle: no request has been there for a second, or it took too long.
 wait_until_idle() {
-    local until=$((SECONDS + timeout_s)) idle=0
+    local until=$((SECONDS + timeout_s)) idle=0 asked=$SECONDS
+    flying=0
     while :; do
         mark "$address"
-        if ! hosts; then
+        if hosts; then
+            asked=$SECONDS
+            in_flight "$address"
+            idle=$((flying == 0 ? idle + 1 : 0))
+            ((idle < 5)) || { echo "no request is in flight"; return 0; }
+        elif ((SECONDS - asked >= most_s)); then
             echo "Envoy does not say whether requests are in flight"
             return 0
+        else
+            idle=0
         fi
-        in_flight "$address"
-        idle=$((flying == 0 ? idle + 1 : 0))
-        ((idle < 5)) || { echo "no request is in flight"; return 0; }
         ((SECONDS < until)) || { echo "$flying requests are still in flight after $timeout_s s"; return 0; }
         sleep 0.2
     done

@@ -371,8 +371,11 @@ apply() {
         echo "Envoy at $address has taken it"
         return
     fi
-    put_back
-    echo "the files from before are back, and Envoy serves what it served; its own log says more"
+    if put_back; then
+        echo "the files from before are back, and Envoy serves what it served; its own log says more"
+    else
+        echo "Envoy does not say that it has taken the files from before again; its own log says more"
+    fi
     return 1
 }
 
@@ -402,9 +405,13 @@ change() {
 
 # What Envoy took last, in the same order; and where that fails too, all of it at once.
 put_back() {
+    local well=0
     deadline=$((SECONDS + put_back_s))
-    change "$old" || give "$folder" "$old"/eds-*.yaml "$old/cds.yaml" "$old"/rds-*.yaml "$old/lds.yaml"
-    remove_others "$folder" "$old"
+    if ! change "$old"; then
+        well=1
+        give "$folder" "$old"/eds-*.yaml "$old/cds.yaml" "$old"/rds-*.yaml "$old/lds.yaml"
+    fi
+    remove_others "$folder" "$old" && return "$well"
 }
 
 # rehearse NEW PORT COMMAND...: starts an Envoy of its own, which must take all of NEW.
