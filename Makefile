@@ -34,7 +34,7 @@ heal: ## After a killed run: remove what the state of STACK does not know, refre
 	@exec $(OPS) heal --stack="$$STACK" --arguments="$$ARGS"
 
 drift: ## Does what runs still match the state of STACK? Changes nothing (ARGS="--out FILE")
-	@exec $(OPS) drift --stack '$(STACK)' --arguments="$$ARGS"
+	@exec $(OPS) drift --stack="$$STACK" --arguments="$$ARGS"
 
 preflight: ## Reach every host of STACK and name every problem, changing nothing
 	@exec $(OPS) preflight --stack="$$STACK"
@@ -70,7 +70,7 @@ test-preview: ## Tests with the real Pulumi CLI, without a Docker Engine
 integration: ## Tests with the real Pulumi CLI and a Docker Engine of their own
 	@exec $(OPS) test integration --arguments="$$ARGS"
 
-kills: ## The long ones of those: Pulumi killed at every point of an `up` (about 7 min; not in `make test`)
+kills: ## The long ones of those: Pulumi killed at eleven further points of an `up` (about 7 min; not in `make test`)
 	@exec $(OPS) test drill --arguments="$$ARGS"
 
 drills: ## Changes and failures under load, every request counted, into docs/drills.md: make drills ARGS="1 8"

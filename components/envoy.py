@@ -10,8 +10,8 @@ from components.config_volume import ConfigVolume, publisher_container
 from components.container import Attachment, ContainerArgs, Health, VolumeMount, make_container
 from components.envoy_config import CONFIG_FOLDER
 from components.envoy_delivery import Delivery
-from components.envoy_run import RUN_SCRIPT
-from components.envoy_secrets import ENVOY_USER, Secrets
+from components.envoy_run import ENVOY_USER, RUN_SCRIPT
+from components.envoy_secrets import Secrets
 from components.plan import FrontEndPlan
 from components.probes import PROBE_TIMEOUT_S, http_probe
 from components.settings import ADMIN_PORT, LOOPBACK

@@ -5,6 +5,8 @@ from components.envoy_files import bootstrap_file
 from components.plan import FrontEndPlan
 
 RUN_SCRIPT = "envoy_run.sh"
+ENVOY_USER = 101
+"""`envoy` in the official image."""
 _DRAIN_MARGIN_S = 5
 
 

@@ -7,11 +7,10 @@ import pulumi
 
 from components.config_volume import PublishedFile
 from components.envoy_edge import SecretFile, edge_files, filled, secret_files
+from components.envoy_run import ENVOY_USER
 from components.front_end_plan import FrontEndPlan
 from components.settings import FrontEnd
 
-ENVOY_USER = 101
-"""`envoy` in the official image."""
 CERTIFICATE_DIGEST = "certificate"
 _OWN = 0o600
 

@@ -27,7 +27,8 @@ def read_lock(folder: Path) -> dict[str, str]:
         for name, digest in images.items()
     ):
         raise ValueError(
-            f"{FILE} must hold `images:` with `repository:tag: sha256:<64 hex digits>`; run `make pin`"
+            f"{FILE} must hold `images:` with `repository:tag: sha256:<64 hex digits>`; mend it, or delete "
+            "it and run `make pin` for each stack"
         )
     return cast("dict[str, str]", images)
 
@@ -47,7 +48,9 @@ def with_digests(
         name, _, digest = str(reference).partition("@")
         locked = lock.get(name)
         if locked and digest and digest != locked:
-            problems.append(Problem(path, f"{FILE} has {locked}; run `make pin`, or drop one", reference))
+            problems.append(
+                Problem(path, f"{FILE} has {locked}: drop the digest here, or that line there", reference)
+            )
         return f"{name}@{locked}" if locked and isinstance(reference, str) else reference
 
     def with_models(pool: object, path: str) -> object:

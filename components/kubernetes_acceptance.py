@@ -7,8 +7,8 @@ hash of what it is told: other text is another Job.
 import json
 from collections.abc import Iterator
 
+from components.envoy_run import ENVOY_USER
 from components.kubernetes_envoy import dynamic_files
-from components.kubernetes_front_end import ENVOY_USER
 from components.kubernetes_object import (
     Json,
     Object,

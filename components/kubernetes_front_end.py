@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from components.envoy_config import CONFIG_FOLDER, ENVOY_BINARY
 from components.envoy_edge import API_KEYS_FILE
 from components.envoy_files import bootstrap_file
+from components.envoy_run import ENVOY_USER, envoy_arguments
 from components.kubernetes_envoy import clusters_hash, dynamic_files
 from components.kubernetes_object import (
     Json,
@@ -25,11 +26,8 @@ from components.kubernetes_plan import KubernetesPlan, ProxyPlan
 from components.probes import PROBE_TIMEOUT_S, http_probe
 from components.settings import ADMIN_PORT
 
-ENVOY_USER = 101
-"""`envoy` in the official image."""
 _FILES, _TMP = "files", "tmp"
 _START_S = 60
-_DRAIN_MARGIN_S = 5
 _TIMEOUT_S = 300
 
 
@@ -55,7 +53,7 @@ def front_end_objects(plan: KubernetesPlan) -> Iterator[Object]:
     yield from (start, files)
     yield Object(
         key="envoy",
-        manifest=_deployment(plan, front_end, bootstrap, (start.name, files.name)),
+        manifest=_deployment(plan, front_end, (start.name, files.name)),
         after=(start.key, files.key),
         create_timeout_s=_TIMEOUT_S,
         update_timeout_s=front_end.spec.max_replicas * (front_end.drain_s + _START_S) + _TIMEOUT_S,
@@ -65,9 +63,7 @@ def front_end_objects(plan: KubernetesPlan) -> Iterator[Object]:
     yield Object(key="envoy-metrics", manifest=_metrics_service(plan, front_end))
 
 
-def _deployment(
-    plan: KubernetesPlan, front_end: ProxyPlan, bootstrap: str, config_maps: tuple[str, ...]
-) -> Json:
+def _deployment(plan: KubernetesPlan, front_end: ProxyPlan, config_maps: tuple[str, ...]) -> Json:
     spec: Json = {
         # No replicas: they are the autoscaler's.
         "selector": match_labels(front_end.selector),
@@ -76,14 +72,14 @@ def _deployment(
         "revisionHistoryLimit": 3,
         "template": {
             "metadata": {"labels": dict(front_end.labels)},
-            "spec": _pod(plan, front_end, bootstrap, config_maps),
+            "spec": _pod(plan, front_end, config_maps),
         },
     }
     own = metadata(front_end.name, plan.namespace, front_end.labels)
     return manifest("apps/v1", "Deployment", own, spec=spec)
 
 
-def _pod(plan: KubernetesPlan, front_end: ProxyPlan, bootstrap: str, config_maps: tuple[str, ...]) -> Json:
+def _pod(plan: KubernetesPlan, front_end: ProxyPlan, config_maps: tuple[str, ...]) -> Json:
     spec: Json = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -104,7 +100,7 @@ def _pod(plan: KubernetesPlan, front_end: ProxyPlan, bootstrap: str, config_maps
                 ]
             }
         },
-        "containers": [_container(front_end, bootstrap)],
+        "containers": [_container(front_end)],
         "volumes": [
             files_volume(_FILES, config_maps, list(_secrets(front_end))),
             {"name": _TMP, "emptyDir": {"sizeLimit": "64Mi"}},
@@ -127,7 +123,7 @@ def _secrets(front_end: ProxyPlan) -> Iterator[Json]:
         yield {"secret": {"name": spec.api_keys_secret, "items": file}}
 
 
-def _container(front_end: ProxyPlan, bootstrap: str) -> Json:
+def _container(front_end: ProxyPlan) -> Json:
     spec = front_end.spec
     # Only that Envoy took its configuration: a model that does not load must not keep the front end of the
     # others down.
@@ -138,15 +134,7 @@ def _container(front_end: ProxyPlan, bootstrap: str) -> Json:
         "image": front_end.envoy.image,
         "imagePullPolicy": "IfNotPresent",
         "command": [ENVOY_BINARY],
-        "args": [
-            *("-c", f"{CONFIG_FOLDER}/{bootstrap}"),
-            "--reject-unknown-dynamic-fields",  # only a warning otherwise, and the field is left out
-            # A replaced listener cuts what is still on it when this time is over.
-            *("--drain-time-s", str(spec.request_timeout_s + _DRAIN_MARGIN_S)),
-            *("--concurrency", str(spec.workers)),
-            *("--log-level", "warning"),
-            *("--file-flush-interval-msec", "1000"),
-        ],
+        "args": list(envoy_arguments(front_end.envoy, workers=spec.workers)),
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
         "resources": {"limits": {"cpu": str(spec.cpus), "memory": f"{spec.memory_mib}Mi"}},
         "startupProbe": command_probe(probe, every_s=1, timeout_s=2 * PROBE_TIMEOUT_S, failures=_START_S),

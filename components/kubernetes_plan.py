@@ -20,7 +20,7 @@ from components.kubernetes_settings import (
     ModelVolume,
     OnNodes,
 )
-from components.labels import Labels, labels
+from components.labels import Labels, helping_labels, labels
 from components.model_plan import models_of
 from components.model_sizes import room_of, size_labels
 from components.server_spec import Server, ThreadCounts, thread_counts
@@ -91,7 +91,6 @@ class ClusterFrontEnd(FrontEndPlan):
     serving_address: IPv4Address = _NONE
     front_address: IPv4Address = _NONE
     config: ConfigPlan = _NO_CONFIG
-    publisher_address: IPv4Address = _NONE
     acceptance: str = ""
     acceptance_address: IPv4Address = _NONE
     acceptance_labels: Labels = ()
@@ -212,7 +211,11 @@ def _servers(settings: KubernetesSettings, pool: KubernetesPool, stack: str, own
         labels=_labels(stack, owner, {**said, "load-timeout-s": str(pool.load_timeout_s)}),
         own_labels=tuple(
             (f"tf-serving.{name}", value)
-            for name, value in {**_of_nodes(pool, nodes), **size_labels(pool, room)}.items()
+            for name, value in {
+                **_of_nodes(pool, nodes),
+                **size_labels(pool, room),
+                **helping_labels(pool, settings.pools),
+            }.items()
         ),
         selector=labels(stack, said),
         # A label cannot hold a comma.

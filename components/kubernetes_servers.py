@@ -20,6 +20,7 @@ from components.kubernetes_object import (
 )
 from components.kubernetes_plan import KubernetesPlan, ServersPlan
 from components.model_config import models_config
+from components.model_plan import MODELS_FOLDER
 from components.probes import PROBE_TIMEOUT_S, http_probe, model_paths
 from components.server_spec import GRPC_PORT, REST_PORT
 
@@ -251,13 +252,10 @@ def _model_mounts(servers: ServersPlan) -> list[Json]:
             mount(_MODELS, target, sub_path=source.lstrip("/")) for target, source in servers.model_mounts
         ]
     if volume.image is not None:
-        return [mount(_MODELS, _TARGET)]
+        return [mount(_MODELS, MODELS_FOLDER)]
     return [
         mount(f"{_MODELS}-{position}", target) for position, (target, _) in enumerate(servers.model_mounts)
     ]
-
-
-_TARGET = "/models"
 
 
 def _unpacker(servers: ServersPlan, image: str) -> Json:
@@ -273,5 +271,5 @@ def _unpacker(servers: ServersPlan, image: str) -> Json:
         "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
         "resources": {"limits": dict(limits)},
         "securityContext": least_privilege(),
-        "volumeMounts": [mount(_MODELS, _TARGET, read_only=False)],
+        "volumeMounts": [mount(_MODELS, MODELS_FOLDER, read_only=False)],
     }

@@ -255,8 +255,15 @@ class KubernetesFrontEnd(FrontEnd):
     """A Secret of the namespace (kubernetes.io/tls) with the certificate: encrypts REST and gRPC."""
     api_keys_secret: ObjectName | None = None
     """A Secret of the namespace with `api-keys.yaml`, as `make api-keys` writes it: clients show a key."""
+    tls_in_front: bool = False
+    """With api_keys_secret: something before the front end speaks TLS; else prod demands it here."""
     node_selector: Mapping[QualifiedName, str] = {}
     """Labels of the nodes that Envoy goes to; it needs no GPU."""
+
+    @property
+    def given_up(self) -> dict[str, str]:
+        """What a policy must be told of it, as short labels."""
+        return super().given_up | ({"tls-in-front": "true"} if self.tls_in_front else {})
 
     def _rules(self) -> Iterator[Problem]:
         yield from super()._rules()
@@ -275,6 +282,8 @@ class KubernetesFrontEnd(FrontEnd):
         if self.auth is not None and self.api_keys_secret:
             message = "cannot be combined with auth: a client would need both"
             yield Problem("api_keys_secret", message, self.api_keys_secret)
+        if self.tls_in_front and not self.api_keys_secret:
+            yield Problem("tls_in_front", "only with api_keys_secret; with auth set auth.tls_in_front", True)
 
     def _replicas_ascend(self) -> Iterator[Problem]:
         """The autoscaler's bounds."""

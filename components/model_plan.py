@@ -7,7 +7,8 @@ from pathlib import PurePosixPath
 from components.model_settings import ServedModel, VersionPolicy
 from components.pool_settings import Pool
 
-_TARGET = "/models"
+MODELS_FOLDER = "/models"
+"""Where a server finds its models, read-only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,7 @@ def models_of(pool: Pool, project_folder: str) -> Models:
     whole = folder / pool.models_folder if pool.models_folder else None
     plans = tuple(_model_plans(pool.models, folder, whole))
     if whole is not None:
-        return Models(plans=plans, mounts=((_TARGET, str(whole)),))
+        return Models(plans=plans, mounts=((MODELS_FOLDER, str(whole)),))
     return Models(plans=plans, mounts=tuple((plan.target, plan.source) for plan in plans))
 
 
@@ -52,5 +53,5 @@ def _model_plans(
                 versions=model.versions,
                 labels=tuple(sorted(model.labels.items())),
                 source=str(source),
-                target=f"{_TARGET}/{name if whole is None else source.relative_to(whole)}",
+                target=f"{MODELS_FOLDER}/{name if whole is None else source.relative_to(whole)}",
             )

@@ -4,13 +4,13 @@ Pulumi's own look (`preview --refresh --expect-no-changes`) goes through the pro
 container's environment, labels, volumes and uploaded files back. So the containers are inspected too.
 """
 
-import argparse
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ops import docker_host, inspection, nodes, running_envoy, setup
+from ops.arguments import Parser
 from ops.errors import UserError
 from ops.hosts import Host
 from ops.inspection import Container, Difference, differences
@@ -26,9 +26,9 @@ _CONTAINER = "docker:index/container:Container"
 
 @dataclass(frozen=True)
 class Look:
-    """What was found: Pulumi's own exit code and words, and what differs in the containers."""
+    """What was found: whether Pulumi would change something, its words, what differs in the containers."""
 
-    code: int
+    changes: bool
     said: str
     found: Sequence[Difference]
     inspected: int
@@ -38,7 +38,7 @@ class Look:
     @property
     def clean(self) -> bool:
         """Whether both found nothing."""
-        return self.code == 0 and not self.found
+        return not self.changes and not self.found
 
 
 def drift(stack: str, arguments: Sequence[str]) -> int:
@@ -66,12 +66,9 @@ def drift(stack: str, arguments: Sequence[str]) -> int:
 
 
 def _out(arguments: Sequence[str]) -> Path | None:
-    parser = argparse.ArgumentParser(prog="make drift ARGS=…", exit_on_error=False)
-    parser.add_argument("--out", type=Path)
-    known, unknown = parser.parse_known_args(list(arguments))
-    if unknown:
-        raise UserError(f"accepts ARGS='--out FILE', not {' '.join(unknown)}")
-    out: Path | None = known.out
+    parser = Parser(prog="make drift ARGS=…", add_help=False)
+    parser.add_argument("--out", type=Path, metavar="FILE")
+    out: Path | None = parser.parse_args(list(arguments)).out
     return out
 
 
@@ -83,9 +80,9 @@ def look(stack: Stack, hosts: Mapping[str, Host]) -> Look:
     declared = [inspection.declared(one) for one in resources if one.get("type") == _CONTAINER]
     found = [*_of_declared(declared, hosts), *_undeclared(stack.name, declared, hosts)]
     note(f"{len(declared)} containers inspected; now Pulumi's own look (`preview --refresh`) ...")
-    code, said = stack.heard("preview", "--refresh", "--expect-no-changes", "--color", "never")
+    changes, said = stack.changes("--refresh")
     secret = [(one.name, file) for one in declared for file in one.secret_files]
-    return Look(code, said, found, len(declared), secret)
+    return Look(changes, said, found, len(declared), secret)
 
 
 def _of_declared(declared: Sequence[Container], hosts: Mapping[str, Host]) -> list[Difference]:
@@ -126,7 +123,7 @@ def report(stack: str, looked: Look) -> str:
         lines += [*table(("container", "node", "what", "in the state", "on the node"), rows), "```", ""]
     elif looked.inspected:
         lines += [f"{looked.inspected} containers are as the state has them.", ""]
-    if looked.code == 0:
+    if not looked.changes:
         lines += ["Pulumi itself (`preview --refresh`) finds nothing to change.", ""]
     else:
         said = looked.said.strip().replace("```", "'''")[-_MOST_CHARACTERS:]

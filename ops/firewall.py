@@ -51,8 +51,10 @@ def others_kept() -> Iterator[None]:
     with _LOCK.open("a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         before = _rules()
-        yield
-        _put_back(before, _rules())
+        try:
+            yield
+        finally:
+            _put_back(before, _rules())
 
 
 def _put_back(before: Rules, after: Rules) -> None:

@@ -7,7 +7,7 @@ QUERY = ("nvidia-smi", "--query-gpu=index,uuid,driver_version,mig.mode.current",
 # MIG instances have UUIDs of their own, which --query-gpu does not list.
 LIST = ("nvidia-smi", "-L")
 
-_MIG = re.compile(r"^\s+MIG .*\(UUID: (MIG-[0-9a-f-]{36})\)", re.MULTILINE)
+_MIG = re.compile(r"^\s+MIG .*\(UUID: (MIG-(?:GPU-[0-9a-f-]{36}/\d+/\d+|[0-9a-f-]{36}))\)", re.MULTILINE)
 _ROW = re.compile(
     r"(?P<index>\d+), (?P<uuid>GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}), "
     r"(?P<driver>\d[\d.]*), (?P<mig>.+)"

@@ -14,11 +14,11 @@ from ops.errors import UserError
 from ops.processes import together
 from ops.stack import Stack
 from ops.state import Backend, how_to_share, local_backend, only_here, team_backend
+from review import trees
 from toolchain import pulumi, python_env
 from toolchain.progress import note
 
 LOCAL_STACK = "local"
-_ON_KUBERNETES = re.compile(r"""^\s*["']?(tf-serving:)?target["']?\s*:\s*["']?kubernetes\b""", re.MULTILINE)
 # As Pulumi has it.
 _STACK_NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
 
@@ -37,17 +37,13 @@ def require_stack_file(stack: str) -> None:
 
 
 def plugins_of(stack: str) -> tuple[str, ...]:
-    """What Pulumi needs for a stack: the Kubernetes plugin takes minutes to build, so only where it is used.
-
-    Looks for the line in the file, since nothing that could read it need be installed yet.
-    """
+    """What Pulumi needs for a stack: the Kubernetes plugin takes minutes to build, so only where it is."""
     return ("docker", "kubernetes") if is_on_kubernetes(stack) else ("docker",)
 
 
 def is_on_kubernetes(stack: str) -> bool:
-    """Whether the line that says so is in its file."""
-    file = paths.stack_file(stack)
-    return file.exists() and bool(_ON_KUBERNETES.search(file.read_text(encoding="utf-8", errors="replace")))
+    """Whether its pods are on a cluster, or its manifests for one."""
+    return trees.is_on_kubernetes(paths.stack_file(stack))
 
 
 def check_stack_file(stack: str) -> None:

@@ -14,11 +14,14 @@ from ops.daemon import environment, processes_named
 from ops.errors import UserError
 from ops.processes import run_through
 from ops.state import Backend
+from review.events import read_log
 
 # Commands that read the stack file, and so must be given the copy that has the salt.
 _READS_CONFIG = frozenset(
     {"up", "update", "preview", "pre", "destroy", "down", "refresh", "config", "import"}
 )
+# How a preview with --expect-no-changes ends that found some; anything else is a failure.
+_CHANGES = "no changes were expected but changes were proposed"
 _PREVIEWS = frozenset({"preview", "pre"})
 # After each step Pulumi writes down the whole state, in a preview only to throw it away: most of the time of
 # one of a hundred nodes. An `up` needs what it writes.
@@ -52,7 +55,7 @@ class Stack:
             log = Path(folder) / "events.jsonl"
             own = () if "--event-log" in arguments else ("--event-log", str(log))
             code = self.run(*arguments, *own)
-            said = why.summary(why.read_log(log)) if code != 0 else ""
+            said = why.summary(read_log(log)) if code != 0 else ""
         if said:
             print(f"\n{said}", file=sys.stderr, flush=True)
         return code
@@ -66,10 +69,13 @@ class Stack:
             )
         return done.stdout
 
-    def heard(self, *arguments: str) -> tuple[int, str]:
-        """Exit code and all that a command said, for one whose failure is an answer."""
-        done = self._captured(arguments)
-        return done.returncode, f"{done.stdout}\n{done.stderr}".strip()
+    def changes(self, *options: str) -> tuple[bool, str]:
+        """Whether a preview has something to change, and all that it said; UserError where it fails."""
+        done = self._captured(("preview", "--expect-no-changes", "--color", "never", *options))
+        said = f"{done.stdout}\n{done.stderr}".strip()
+        if done.returncode != 0 and _CHANGES not in said:
+            raise UserError(f"`pulumi preview` of stack {self.name} failed:\n{_indented(said)}")
+        return done.returncode != 0, said
 
     def _captured(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -101,7 +107,7 @@ class Stack:
     def free_stale_locks(self) -> None:
         """Take away the locks that a killed run left in a backend of ours, and mend a state that it cut off.
 
-        `lock.alone` says that no `make` runs; raises UserError where the Pulumi of a killed one still does.
+        Raises UserError where a Pulumi is at work there: of a `make preview`, or of a `make` that was killed.
         """
         if self.backend is None:
             return
@@ -109,8 +115,7 @@ class Stack:
         running = [pid for pid in processes_named("pulumi") if url in environment(pid)]
         if running:
             raise UserError(
-                f"Pulumi (process {running[0]}) still works on stack {self.name}, though the make that "
-                "started it is gone: wait until it has ended."
+                f"Pulumi (process {running[0]}) is at work on stack {self.name}: wait until it has ended."
             )
         shutil.rmtree(self.backend.state / ".pulumi" / "locks", ignore_errors=True)
         self.backend.restore(self.name)

@@ -96,7 +96,8 @@ def lint(*, fix: bool = False) -> int:
     workflows = [str(file) for file in sorted((paths.ROOT / ".github" / "workflows").glob("*.yml"))]
     commands = [[python, "-m", *check] for check in checks]
     commands.append([str(actionlint()), "-shellcheck=", "-pyflakes=", *workflows])
-    return max(run_through(command, cwd=paths.ROOT, env=os.environ) for command in commands)
+    codes = [run_through(command, cwd=paths.ROOT, env=os.environ) for command in commands]
+    return 1 if any(codes) else 0  # below zero where a signal ended it
 
 
 def test(names: list[str], arguments: list[str]) -> int:

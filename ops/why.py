@@ -1,19 +1,12 @@
 """Why a Pulumi run failed, in a few lines at its end: what Pulumi says of it has scrolled away by then."""
 
-import json
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from review.events import Event, errors, violations
 
 _MOST = 12  # of each kind
 _MOST_LINES = 8  # of one error
 _SAYS_NOTHING = ("preview failed", "update failed")
-
-
-def read_log(log: Path) -> list[Event]:
-    """What a run told in its `--event-log`; nothing where it did not begin."""
-    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
 def summary(events: Sequence[Event]) -> str:

@@ -18,7 +18,11 @@ from review.trees import POLICIES, StackFile, Tree, concerns
 from toolchain.tools import Toolchain
 
 _NEW = "A new stack: all of it is made for the first time."
-_NOT_BEFORE = "It did not plan in the base either, so this shows all that a first `up` would make."
+_NOT_BEFORE = "It did not plan in the base, so this shows all that a first `up` would make."
+_FROM_A_CLUSTER = (
+    "It ran on Kubernetes before: all of it is made anew here, and `pulumi destroy` with the file of before "
+    "removes what is there."
+)
 _ELSEWHERE = (
     "It ran on Docker Engines before: all of it is made anew here, and `pulumi destroy` with the file of "
     "before removes what is there."
@@ -99,6 +103,8 @@ def _before(file: StackFile, head: Tree, base: Tree | None, bench: Bench) -> tup
     """What the base would have made, put into the state; or why there is nothing to compare with."""
     if base is None:
         return None, _NEW
+    if base.is_on_kubernetes(file):
+        return None, _FROM_A_CLUSTER
     before = bench.preview(base, file)
     if before.code != 0:
         return None, _NOT_BEFORE

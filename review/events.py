@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 Value = Any
@@ -69,6 +71,16 @@ class Violation:
     policy: str
     resource: str
     message: str
+
+
+def read_log(log: Path) -> list[Event]:
+    """What a run told in its `--event-log`; nothing where it did not begin, no line that a kill cut off."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+    events = []
+    for line in lines:
+        with suppress(ValueError):
+            events.append(json.loads(line))
+    return events
 
 
 def steps(events: Iterable[Event]) -> list[Step]:

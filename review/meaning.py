@@ -90,6 +90,7 @@ _FRONT_END = {
     "replace": "the ports of {node} are closed for a few seconds, until the new Envoy listens",
 }
 _BESIDE_TRAFFIC = {
+    "acceptance": "has Envoy take its files, without a lost request",
     "publisher": "writes files anew, while the containers that read them run on",
     "drain": "its instance is drained before it is replaced: what it is at ends, and nothing new comes",
 }

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from components.errors import SettingsError
 from components.stack_file import load_stack_file
-from review.events import Event, Value, deployment, errors
-from review.trees import StackFile, Tree
+from review.events import Event, Value, deployment, errors, read_log
+from review.trees import ReviewError, StackFile, Tree
 from toolchain.tools import Toolchain
 
 _PATIENCE_S = 600
@@ -85,14 +85,13 @@ class Bench:
             str(config),
             *options,
         )
-        lines = log.read_text().splitlines() if log.exists() else []
         try:
             document = json.loads(done.stdout)
         except ValueError:
             document = {}
         return Preview(
             done.returncode,
-            [json.loads(line) for line in lines],
+            read_log(log),
             document,
             json.loads(plan.read_text()) if plan.exists() else {},
             done.stderr.strip(),
@@ -123,18 +122,21 @@ class Bench:
     def _must(self, *arguments: str) -> None:
         done = self._run(self._folder, *arguments)
         if done.returncode != 0:
-            raise RuntimeError(f"pulumi {' '.join(arguments[:2])} failed: {done.stderr.strip()}")
+            raise ReviewError(f"pulumi {' '.join(arguments[:2])} failed: {done.stderr.strip()}")
 
     def _run(self, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [self._pulumi, *arguments, "--non-interactive", "--color", "never"],
-            cwd=folder,
-            env=self._env,
-            capture_output=True,
-            text=True,
-            timeout=_PATIENCE_S,
-            check=False,
-        )
+        try:
+            return subprocess.run(
+                [self._pulumi, *arguments, "--non-interactive", "--color", "never"],
+                cwd=folder,
+                env=self._env,
+                capture_output=True,
+                text=True,
+                timeout=_PATIENCE_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise ReviewError(f"pulumi {arguments[0]} was not done after {_PATIENCE_S} s") from None
 
 
 def _secrets(stack_file: Path) -> Sequence[str]:

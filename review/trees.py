@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 _STACK_FILES = ("Pulumi.*.yaml", "examples/*/Pulumi.*.yaml")
 POLICIES = "policies"
-_ON_KUBERNETES = re.compile(r"^\s*tf-serving:target:\s*kubernetes\b", re.MULTILINE)
+_ON_KUBERNETES = re.compile(r"""^\s*["']?(tf-serving:)?target["']?\s*:\s*["']?kubernetes\b""", re.MULTILINE)
 # A branch's own beginning comes first; on the main branch itself it is the commit before.
 _MAIN = ("origin/main", "main")
 # No program reads these. What lies elsewhere may be named by a stack file, such as its `models_file`.
@@ -71,8 +71,13 @@ class Tree:
 
     def is_on_kubernetes(self, file: StackFile) -> bool:
         """Whether a stack of it runs on a cluster."""
-        text = (self.folder / file.path).read_text(encoding="utf-8", errors="replace")
-        return _ON_KUBERNETES.search(text) is not None
+        return is_on_kubernetes(self.folder / file.path)
+
+
+def is_on_kubernetes(stack_file: Path) -> bool:
+    """Whether a line of a stack's file says so: nothing that could read all of it need be installed."""
+    text = stack_file.read_text(encoding="utf-8", errors="replace") if stack_file.exists() else ""
+    return _ON_KUBERNETES.search(text) is not None
 
 
 def base_commit(checkout: Path, asked: str | None = None) -> str | None:

@@ -200,7 +200,7 @@ def test_a_key_of_the_secret_opens_and_one_that_is_swapped_in_does_too(
     envoy_binary: Path, tmp_path: Path
 ) -> None:
     ports = dict(zip(("rest_port", "grpc_port", "metrics_port"), free_ports(3), strict=True))
-    front_end = stack(ports, api_keys_secret="keys").front_end.envoy
+    front_end = stack(ports, api_keys_secret="keys", tls_in_front=True).front_end.envoy
     ground = ground_below(tmp_path)
     own = files(front_end, ground)
     old, new = "0123456789abcdef", 'fedcba9876543210 "\\'

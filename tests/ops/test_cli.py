@@ -25,6 +25,16 @@ def test_a_problem_is_one_message_without_a_traceback_and_exit_code_1(
     assert capsys.readouterr().err == "make preview: Start Docker.\n"
 
 
+def test_lint_fails_where_a_checker_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(command: list[str], **_: object) -> int:
+        return -9 if "mypy" in command else 0
+
+    monkeypatch.setattr(tiers, "_python", lambda: Path("python"))
+    monkeypatch.setattr(tiers, "actionlint", lambda: Path("actionlint"))
+    monkeypatch.setattr(tiers, "run_through", run)
+    assert tiers.lint() == 1
+
+
 def test_an_interrupt_is_one_line_and_exit_code_130(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: object
 ) -> None:

@@ -1,7 +1,8 @@
 import io
 import json
+import subprocess
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -184,7 +185,7 @@ def test_envoys_files_are_looked_for_on_its_volume_and_secret_ones_are_named() -
         "/publish/then/certificate",
         "/publish/then/wanted",
     ]
-    text = report("prod", Look(0, "", [], 1, [("prod.gpu-01-envoy-publisher", "/publish/files/tls.key")]))
+    text = report("prod", Look(False, "", [], 1, [("prod.gpu-01-envoy-publisher", "/publish/files/tls.key")]))
     assert text.startswith("No drift")
     assert "Not compared, as they are secret: prod.gpu-01-envoy-publisher:/publish/files/tls.key.\n" in text
 
@@ -210,9 +211,11 @@ class FakeStack(Stack):
         assert arguments == ("stack", "export", "--show-secrets")
         return json.dumps({"deployment": {"resources": [RESOURCE, {"type": "pulumi:pulumi:Stack"}]}})
 
-    def heard(self, *arguments: str) -> tuple[int, str]:
-        assert arguments[:3] == ("preview", "--refresh", "--expect-no-changes")
-        return self.answer
+    def _captured(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        assert arguments[:2] == ("preview", "--expect-no-changes")
+        assert "--refresh" in arguments
+        code, said = self.answer
+        return subprocess.CompletedProcess([], code, "", said)
 
 
 def stack(code: int = 0, said: str = "") -> FakeStack:
@@ -226,9 +229,9 @@ def test_nothing_to_find_is_no_drift_and_the_first_line_says_so() -> None:
 
 
 def test_a_stack_without_containers_is_said_to_have_none_inspected() -> None:
-    empty = Look(0, "", [], 0)
+    empty = Look(False, "", [], 0)
     assert report("live", empty) == "No drift in stack live: nothing to change by `preview --refresh`.\n"
-    assert "0 containers" not in report("live", Look(1, "changes", [], 0))
+    assert "0 containers" not in report("live", Look(True, "changes", [], 0))
 
 
 def test_a_stack_that_reaches_no_cluster_has_no_drift_to_tell(
@@ -248,15 +251,27 @@ def test_a_container_of_the_stack_that_its_state_does_not_know_is_drift() -> Non
 
 
 def test_what_pulumi_itself_finds_is_drift_too() -> None:
-    looked = look(stack(1, "error: no changes were expected"), {"gpu-01": FakeEngine("default")})
+    said = "error: no changes were expected but changes were proposed"
+    looked = look(stack(255, said), {"gpu-01": FakeEngine("default")})
     text = report("prod", looked)
     assert not looked.clean
     assert text.startswith("Drift in stack prod.")
-    assert "error: no changes were expected" in text
+    assert said in text
+
+
+def test_a_preview_that_fails_is_an_error_and_no_drift() -> None:
+    with pytest.raises(UserError, match=r"(?s)`pulumi preview` of stack prod failed:.*ExpiredToken"):
+        look(stack(255, "error: ExpiredToken"), {"gpu-01": FakeEngine("default")})
+
+
+@pytest.mark.parametrize(("words", "said"), [(["--out"], "--out: expected one argument"), (["x"], "x")])
+def test_words_that_are_not_accepted_are_told(words: list[str], said: str) -> None:
+    with pytest.raises(UserError, match=f"(?s){said}.*usage: make drift"):
+        drift("staging", words)
 
 
 def test_the_report_has_a_line_for_each_difference_and_what_to_type() -> None:
     difference = Difference(Container("prod.a", "gpu-01", "1"), "label x", "'1'", "'2'")
-    text = report("prod", Look(0, "", [difference], 1))
+    text = report("prod", Look(False, "", [difference], 1))
     assert "prod.a     gpu-01  label x  '1'           '2'" in text
     assert "make heal STACK=prod" in text

@@ -74,6 +74,17 @@ def test_lost_rules_are_put_back_also_where_somebody_changes_others_at_that_mome
     assert all("--wait 10" in line for line in lines if line.startswith("ip"))
 
 
+def test_lost_rules_are_put_back_also_where_the_start_is_interrupted(log: Path) -> None:
+    def start() -> None:
+        with firewall.others_kept():
+            Path(f"{log}.started").touch()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    assert "-I DOCKER -p tcp -j ACCEPT" in log.read_text()
+
+
 def test_one_engine_starts_at_a_time(log: Path, tmp_path: Path) -> None:
     with firewall.others_kept(), (tmp_path / "lock").open("a") as second, pytest.raises(BlockingIOError):
         fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -174,7 +174,7 @@ def test_an_interrupted_up_says_so_in_a_line_and_a_killed_one_is_picked_up(check
         for pid in (*children(running.pid), running.pid):
             os.kill(pid, signal.SIGKILL)
         orphaned = checkout.make("up")
-        assert f"Pulumi (process {pulumi}) still works on stack local" in orphaned.stderr
+        assert f"Pulumi (process {pulumi}) is at work on stack local" in orphaned.stderr
         # Its plugins would outlive it for some minutes.
         for pid in (*children(pulumi), pulumi):
             os.kill(pid, signal.SIGKILL)

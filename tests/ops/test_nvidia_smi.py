@@ -52,6 +52,11 @@ def test_one_lost_gpu_among_good_ones_is_not_passed_over() -> None:
         parse_gpus(A100S + "8, [ERR!], 535.129.03, Disabled\n")
 
 
+def test_drivers_that_name_mig_instances_by_their_gpu_are_read_too() -> None:
+    named = "MIG-GPU-1a2b3c4d-0000-4000-8000-000000000000/2/0"
+    assert parse_mig_uuids(f"  MIG 3g.20gb     Device  0: (UUID: {named})\n") == {named}
+
+
 def test_mig_instances_are_listed_by_their_own_uuids() -> None:
     assert parse_mig_uuids(MIG_LIST) == {
         "MIG-5e6f7a8b-1111-5111-9111-000000000001",

@@ -7,7 +7,7 @@ import pytest
 
 from ops import why
 from ops.stack import Stack
-from review.events import Event
+from review.events import Event, read_log
 
 
 def refused(resource: str, what: str, level: str = "mandatory") -> Event:
@@ -52,7 +52,13 @@ def test_many_findings_are_counted() -> None:
 
 
 def test_a_run_that_told_nothing_has_no_summary(tmp_path: Path) -> None:
-    assert why.summary(why.read_log(tmp_path / "none.jsonl")) == ""
+    assert why.summary(read_log(tmp_path / "none.jsonl")) == ""
+
+
+def test_of_a_run_that_was_killed_all_but_the_line_that_was_cut_off_is_told(tmp_path: Path) -> None:
+    log = tmp_path / "events.jsonl"
+    log.write_text(f'{json.dumps(failed("no room"))}\n{{"diagnosticEvent": {{"seve')
+    assert why.summary(read_log(log)) == "Why it failed:\n  - no room"
 
 
 @pytest.mark.parametrize(("code", "tells"), [(1, True), (0, False)])

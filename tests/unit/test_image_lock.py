@@ -57,7 +57,7 @@ def test_another_digest_in_the_stack_file_is_told(tmp_path: Path) -> None:
     config = changed(one_node(), "images.server", f"{SERVER}@{B}")
     (said,) = refusal(tmp_path, f"images: {{'{SERVER}': '{A}'}}", config)
     assert said.startswith(f"images.server: '{SERVER}@sha256:0b0b")
-    assert said.endswith(f"{FILE} has {A}; run `make pin`, or drop one")
+    assert said.endswith(f"{FILE} has {A}: drop the digest here, or that line there")
 
 
 def test_a_digest_for_another_tag_changes_nothing(tmp_path: Path) -> None:

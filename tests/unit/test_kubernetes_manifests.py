@@ -60,7 +60,9 @@ def every_config() -> dict[str, Config]:
         "image": with_volume(image="models:1.0.0"),
         "tls": changed(four_gpus(), "front_end", {"tls_secret": "serving-tls"}),
         "keys": changed(
-            four_gpus(), "front_end", {"api_keys_secret": "keys", "rate_limit": {"per_second": 10}}
+            four_gpus(),
+            "front_end",
+            {"api_keys_secret": "keys", "tls_in_front": True, "rate_limit": {"per_second": 10}},
         ),
     }
 
@@ -384,7 +386,9 @@ def test_a_certificate_is_a_secret_that_the_cluster_has() -> None:
 
 
 def test_api_keys_are_a_file_in_a_secret_that_the_cluster_has_and_nothing_passes_without_it() -> None:
-    every = made(changed(four_gpus(), "front_end", {"api_keys_secret": "serving-api-keys"}))
+    every = made(
+        changed(four_gpus(), "front_end", {"api_keys_secret": "serving-api-keys", "tls_in_front": True})
+    )
     (files,) = [volume for volume in pod(every["envoy"])["volumes"] if volume["name"] == "files"]
     assert {
         "secret": {

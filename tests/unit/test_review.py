@@ -7,12 +7,21 @@ from pathlib import Path
 
 import pytest
 
+from ops.labels import ENDING
 from review import __main__ as command
 from review.changes import Change, changes, groups
 from review.events import MADE, UNKNOWN, Step, Value, Violation, deployment, errors, rules, steps, violations
 from review.meaning import meaning, traffic
 from review.report import MOST_CHARACTERS, Outcome, report
-from review.trees import ReviewError, StackFile, base_commit, changed_paths, concerns, unpack
+from review.trees import (
+    ReviewError,
+    StackFile,
+    base_commit,
+    changed_paths,
+    concerns,
+    is_on_kubernetes,
+    unpack,
+)
 
 CONTAINER, NETWORK = "docker:index/container:Container", "docker:index/network:Network"
 
@@ -82,6 +91,23 @@ def test_a_front_end_and_a_network_say_what_stops() -> None:
     network = Step(operation="replace", name="n", type=NETWORK, old={}, new={})
     assert "the ports of gpu-01 are closed for a few seconds" in meaning(proxy, traffic({}, {}))
     assert "the whole node is down" in meaning(network, traffic({}, {}))
+
+
+@pytest.mark.parametrize("role", ENDING)
+def test_what_ends_by_itself_interrupts_nobody(role: str) -> None:
+    said = [{"label": "tf-serving.role", "value": role}]
+    step = Step(operation="replace", name="e", type=CONTAINER, old={}, new={"labels": said}, because=("x",))
+    assert meaning(step, traffic({}, {})) not in ("", "what this container does is interrupted")
+
+
+def test_a_stack_says_in_any_way_of_yaml_that_it_is_on_kubernetes(tmp_path: Path) -> None:
+    file = tmp_path / "Pulumi.a.yaml"
+    for line in ("tf-serving:target: kubernetes", "target: kubernetes # live", "'target': \"kubernetes\""):
+        file.write_text(f"config:\n  {line}\n")
+        assert is_on_kubernetes(file), line
+    for line in ("tf-serving:target: docker", "# target: kubernetes"):
+        file.write_text(f"config:\n  {line}\n")
+        assert not is_on_kubernetes(file), line
 
 
 def test_lists_are_compared_by_what_names_their_entries() -> None:
