@@ -53,6 +53,8 @@ def local_config(models: Path) -> Config:
     config = own_values(yaml.safe_load((CHECKOUT / "Pulumi.local.yaml").read_text())["config"])
     config["nodes"][0]["subnet"] = free_subnets(1)[0]  # type: ignore[index]
     config["pools"][0]["models"][0]["path"] = str(models / predict.MODEL)  # type: ignore[index]
+    # Servers know no SIGTERM: each stop takes all of it.
+    config["rollout"]["stop_timeout_s"] = 1  # type: ignore[index]
     config["front_end"] = {
         "bind": "127.0.0.1",
         "rest_port": rest_port,

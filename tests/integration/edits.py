@@ -235,7 +235,7 @@ def _edits_of_all(ground: Ground) -> list[Edit]:
         "pools[0].models[0].disk_mib": 20,
     }
     timeout = argument("--rest_api_timeout_in_ms=31000")
-    stop = held("Config.StopTimeout", 6)
+    stop = held("Config.StopTimeout", 2)
     interval = held("Config.Healthcheck.Interval", 2 * _SECOND)
     return [
         Edit("what no container reads", unseen, {}),
@@ -272,7 +272,7 @@ def _edits_of_all(ground: Ground) -> list[Edit]:
         ),
         Edit(
             "stop_timeout_s",
-            {"rollout.stop_timeout_s": 6},
+            {"rollout.stop_timeout_s": 2},
             {**servers, FRONT: "replaced"},
             {**of_servers(stop), PROXY: stop},
         ),

@@ -69,7 +69,8 @@ def small_stack(models: Path, *, subnet: IPv4Network, gpus: Sequence[int] = (0, 
                 "workers": 1,
                 "memory_mib": 512,
             },
-            "rollout": {"stop_timeout_s": 5, "health_interval_s": 1},
+            # Servers know no SIGTERM: each stop takes all of it.
+            "rollout": {"stop_timeout_s": 1, "health_interval_s": 1},
         }
     )
 
