@@ -21,7 +21,7 @@ _READS_CONFIG = frozenset(
     {"up", "update", "preview", "pre", "destroy", "down", "refresh", "config", "import"}
 )
 # How a preview with --expect-no-changes ends that found some; anything else is a failure.
-_CHANGES = "no changes were expected but changes were proposed"
+_CHANGES = "but changes were proposed"
 _PREVIEWS = frozenset({"preview", "pre"})
 # After each step Pulumi writes down the whole state, in a preview only to throw it away: most of the time of
 # one of a hundred nodes. An `up` needs what it writes.

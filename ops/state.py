@@ -122,8 +122,12 @@ class Backend:
     def restore(self, stack: str) -> None:
         """Put the state of before back where a killed Pulumi left one that is cut off.
 
-        It is older by one step at most, which is what `leftovers` and `make heal` are for.
+        It is older by one step at most, which is what `leftovers` and `make heal` are for. Beside each file
+        the backend keeps its attributes: Pulumi reads no state whose attributes are cut off, and misses none.
         """
+        for attributes in self.state.glob(f".pulumi/stacks/*/{stack}.json*.attrs"):
+            if not _is_json(attributes):
+                attributes.unlink()
         for checkpoint in self.state.glob(f".pulumi/stacks/*/{stack}.json"):
             before = checkpoint.with_name(f"{checkpoint.name}.bak")
             if _read(checkpoint) is None and _read(before) is not None:
@@ -169,6 +173,14 @@ def _read(checkpoint: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         pass
     return None
+
+
+def _is_json(file: Path) -> bool:
+    try:
+        json.loads(file.read_text())
+    except ValueError:
+        return False
+    return True
 
 
 def local_backend() -> Backend:

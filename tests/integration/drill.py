@@ -100,18 +100,22 @@ class Drill:
         published |= {instance.drain.container for instance in plan.instances}
         wanted = {instance.container for instance in plan.instances}
         wanted |= {node.front_end.container for node in plan.nodes}
-        healthy = self.engine.run("ps", "--filter", "health=healthy", "--format", "{{.Names}}").split()
+        wait_until(lambda: wanted <= self._healthy(), f"{sorted(wanted)} healthy")
         shown = self.engine.run("ps", "--all")
         there = wanted | published
-        assert (set(healthy) - published, self.engine.names("container")) == (wanted, there), shown
+        assert (self._healthy() - published, self.engine.names("container")) == (wanted, there), shown
         for name in published:
-            # 255: killed with its engine.
-            assert self.engine.inspect(name)["State"]["ExitCode"] in (0, 255), shown
+            # 143, 255: ended or killed with its engine.
+            assert self.engine.inspect(name)["State"]["ExitCode"] in (0, 143, 255), shown
         assert self.engine.names("volume") == {config.volume for config in configs}
         networks = {net.name for node in plan.nodes for net in (node.serving_network, node.front_network)}
         # A list: an engine may well hold two networks of one name.
         listed = self.engine.run("network", "ls", "--format", "{{.Name}}").split()
         assert sorted(listed) == sorted(networks | {"bridge", "host", "none"})
+
+    def _healthy(self) -> set[str]:
+        shown = self.engine.run("ps", "--filter", "health=healthy", "--format", "{{.Names}}")
+        return set(shown.split())
 
     def destroy(self) -> None:
         """`pulumi destroy`, after which the engine must be empty."""

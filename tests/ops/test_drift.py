@@ -251,7 +251,7 @@ def test_a_container_of_the_stack_that_its_state_does_not_know_is_drift() -> Non
 
 
 def test_what_pulumi_itself_finds_is_drift_too() -> None:
-    said = "error: no changes were expected but changes were proposed"
+    said = "error: no changes were expected for preview but changes were proposed"
     looked = look(stack(255, said), {"gpu-01": FakeEngine("default")})
     text = report("prod", looked)
     assert not looked.clean

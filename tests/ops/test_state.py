@@ -252,6 +252,22 @@ def test_a_state_that_can_be_read_and_one_with_nothing_before_it_stay_as_they_ar
     assert file.read_text() == "{"
 
 
+@pytest.mark.parametrize("text", [b"", b'{"user.con', b"\xff"])
+def test_attributes_of_a_state_that_were_cut_off_are_removed_and_whole_ones_stay(
+    tmp_path: Path, text: bytes
+) -> None:
+    backend = Backend(tmp_path)
+    backend.prepare()
+    file = backend.state / ".pulumi" / "stacks" / "tf-serving" / "local.json"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"checkpoint": {"latest": {"resources": []}}}')
+    cut_off, whole = file.with_name("local.json.attrs"), file.with_name("local.json.bak.attrs")
+    cut_off.write_bytes(text)
+    whole.write_text('{"user.content_type": "text/plain"}')
+    backend.restore("local")
+    assert (cut_off.exists(), whole.exists()) == (False, True)
+
+
 def test_no_proxy_stands_between_pulumis_own_processes(tmp_path: Path) -> None:
     env = {"http_proxy": "http://127.0.0.1:9", "no_proxy": "example.com"}
     stack = Stack(name="prod", pulumi=tmp_path / "pulumi", env=env)
