@@ -63,6 +63,18 @@ is() {
     return 1
 }
 
+# all_say ADDRESS WORD: each cluster that has the host has this flag of it. They check on their own, one a moment
+# before the other.
+all_say() {
+    local host found=
+    for host in "${!flags[@]}"; do
+        [[ ${host#* } == "$1" ]] || continue
+        [[ ${flags[$host]} == *"$2"* ]] || return 1
+        found=1
+    done
+    [[ $found ]]
+}
+
 # Requests in flight at ADDRESS, into `flying`: where somebody else is well. Where nobody is, requests still come.
 in_flight() {
     local host other
@@ -242,7 +254,7 @@ wait_until_replaced() {
     local gone= until=$((SECONDS + still_there_s))
     while [[ -e $folder/.drains/$instance ]]; do
         mark "$address"
-        if hosts && is "$address" failed_active_hc; then
+        if hosts && all_say "$address" failed_active_hc; then
             echo "Envoy sees that it is away"
             return
         fi

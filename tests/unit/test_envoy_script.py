@@ -72,6 +72,18 @@ def test_a_trial_that_takes_all_of_its_time_leaves_the_publisher_some_for_what_c
     assert 15 <= left <= published.patience_s - whole - 2 * 5
 
 
+def test_an_instance_is_away_only_once_each_cluster_has_seen_it() -> None:
+    def away(rest: str, grpc: str) -> bool:
+        hosts = f'["rest-main 10.0.0.2"]={rest} ["grpc-main 10.0.0.2"]={grpc} ["rest-main 10.0.0.3"]=healthy'
+        asked = f"declare -A flags=({hosts}); all_say 10.0.0.2 failed_active_hc"
+        command = ["bash", "-c", f". {SCRIPT.with_name('drain.sh')}; {asked}"]
+        return subprocess.run(command, check=False).returncode == 0
+
+    assert away("/failed_active_hc", "/failed_active_hc/eds")
+    assert not away("/failed_active_hc", "healthy")
+    assert not away("healthy", "/failed_active_hc")
+
+
 @pytest.fixture
 def flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What is synced, with the text that it had then, a line each."""
