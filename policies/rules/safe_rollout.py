@@ -69,17 +69,6 @@ def _most_at_once(stack: Stack, pool: str) -> int:
     return max((int(said) for said in labels if said and said.isdecimal()), default=1)
 
 
-def _takes_over(stack: Stack, server: Workload) -> bool:
-    """Whether it serves a model where others are away: not where it gets a share of another pool's requests.
-
-    The label that says so is on what publishes the pool's files, or on the server itself.
-    """
-    pool = server.label("pool")
-    said = [server.label("helps")]
-    said += [one.label("helps") for one in stack.workloads if pool and one.label("pool") == pool]
-    return not any(one in _SHARES for one in said)
-
-
 def _pools(stack: Stack, servers: list[Workload]) -> Mapping[str, list[Workload]]:
     """Servers by the pool that their labels name, else by what they serve."""
     pools: dict[str, list[Workload]] = defaultdict(list)
@@ -197,12 +186,10 @@ def _one_stays(stack: Stack, least: int) -> Iterator[Finding]:
     of_model: dict[str, list[Workload]] = defaultdict(list)
     count: dict[str, int] = defaultdict(int)
     scalers = {one.target: one for each in stack.resources if (one := autoscaler(each)) is not None}
-    pools: dict[str, bool] = {}
+    # The label is on what publishes a pool's files, or on the server itself.
+    shares = {one.label("pool") or one.urn for one in stack.workloads if one.label("helps") in _SHARES}
     for server in stack.servers:
-        pool = server.label("pool") or server.urn
-        if pool not in pools:
-            pools[pool] = _takes_over(stack, server)
-        if not pools[pool]:
+        if (server.label("pool") or server.urn) in shares:
             continue
         scale = rollout(server.resource)
         scaler = scalers.get((scale.kind, scale.name)) if scale else None

@@ -153,6 +153,8 @@ def test_a_pool_that_only_gets_a_share_of_the_requests_keeps_no_model_and_needs_
     for one in ((server(), trial, told), (server(), trial.labelled(helps=helps))):
         assert "gpu0: instances: 1 of resnet50" in judged(*one)
     assert judged(*chain(2), server(2).labelled(pool="trial"), told) == ""
+    without_pool = [server(gpu).without("labels").labelled(models="resnet50") for gpu in (0, 1)]
+    assert "instances: 1 of resnet50" in judged(without_pool[0], without_pool[1].labelled(helps=helps))
     assert judged(server(), trial, publisher().labelled(pool="trial", helps="standby")) == ""
 
 
