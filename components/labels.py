@@ -3,6 +3,7 @@
 A policy, or whoever meets a container on its machine, can tell from these alone.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 
 from components.node_settings import Node
@@ -68,12 +69,8 @@ def helping_labels(pool: Pool, pools: Sequence[Pool]) -> dict[str, str]:
 
     It gets a share of that one's requests; a standby does take over.
     """
-    said = [
-        setting.partition(".")[0].partition("[")[0]
-        for one in pools
-        for setting, name in one.traffic.helpers
-        if name == pool.name
-    ]
+    settings = (setting for one in pools for setting, name in one.traffic.helpers if name == pool.name)
+    said = [re.split(r"\W", setting)[0] for setting in settings]  # dedicated, of `dedicated[0].pool`
     return {"helps": said[0]} if said and "standby" not in said else {}
 
 

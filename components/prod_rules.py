@@ -123,7 +123,7 @@ def models_outlive_a_replacement(settings: Settings) -> Iterator[Problem]:
     mirror answers nobody reads.
     """
     count: Counter[str] = Counter()
-    judged = {pool.name for pool in leading_pools(settings.pools)}
+    leading = {pool.name for pool in leading_pools(settings.pools)}
     for pool in settings.pools:
         if helping_labels(pool, settings.pools):
             continue
@@ -134,9 +134,10 @@ def models_outlive_a_replacement(settings: Settings) -> Iterator[Problem]:
     }
     told: set[str] = set()
     for p, pool in enumerate(settings.pools):
+        if pool.name not in leading:
+            continue
         names = [name for model in pool.models for name in model.served_names]
         alone = [name for name in names if count[name] < 2 and name not in may_be_down | told]
-        alone = alone if pool.name in judged else []
         told.update(alone)
         if alone:
             message = (

@@ -31,7 +31,7 @@ class _Change:
     made: str
     certificate: str = "first"
     while_: Callable[[Stage], AbstractContextManager[None]] = lambda _stage: nullcontext()
-    undone: Callable[[Config], None] = _nothing
+    undone: Callable[[Config], None] | None = None
 
 
 def _changes(server_image: str, envoy_image: str) -> tuple[_Change, ...]:
@@ -78,7 +78,7 @@ def killed(stage: Stage) -> Traffic:
             _write(stage, change.certificate)
             with change.while_(stage):
                 _kill(stage, change)
-            if change.undone is not _nothing:
+            if change.undone is not None:
                 change.undone(stage.config)
                 _write(stage, change.certificate)
             prepare_as_make_up_does(stage)
